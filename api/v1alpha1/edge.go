@@ -8,14 +8,14 @@ const (
 	KindEdgeTenant = "EdgeTenant"
 )
 
-// EdgeConfig configures an edge. Listeners and tenants are needed.
+// EdgeConfig configures an edge. Listeners and a source of tenants are needed: files or hubs.
 type EdgeConfig struct {
 	TypeMeta
 
 	// Listeners are the ports of the front door.
 	Listeners []EdgeListener `json:"listeners"`
 	// Tenants are files of kind EdgeTenant, and folders of them.
-	Tenants []string `json:"tenants"`
+	Tenants []string `json:"tenants,omitempty"`
 	// Policies are files of kind AccessPolicy, and folders of them. With none, everybody reaches every tenant
 	// that is not protected.
 	Policies []string `json:"policies,omitempty"`
@@ -60,6 +60,22 @@ type EdgeHub struct {
 	Address string `json:"address"`
 	// Certificate is a file made by 'tombolo certificate issue --role edge'. It is read again when it changes.
 	Certificate string `json:"certificate"`
+	// Tenants makes a tenant of each cluster of the hub into which its policy lets this edge dial.
+	Tenants *EdgeHubTenants `json:"tenants,omitempty"`
+}
+
+// EdgeHubTenants says what the tenant of a hub's cluster is like.
+type EdgeHubTenants struct {
+	// Names are server names (SNI) with {cluster} in them, for the cluster's name.
+	Names []string `json:"names"`
+	// Target is host:port as the cluster's agents resolve it.
+	Target string `json:"target"`
+	// Flow is what rules call the way. Default api.
+	Flow string `json:"flow,omitempty"`
+	// Protected denies whatever no rule allows.
+	Protected bool `json:"protected,omitempty"`
+	// ProxyProtocol is what the target is sent first: v1, v2 or none (the default).
+	ProxyProtocol string `json:"proxyProtocol,omitempty"`
 }
 
 // ProxyProtocolConfig says from whom a PROXY protocol header is taken, and then required.

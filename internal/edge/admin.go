@@ -38,6 +38,13 @@ func (e *Edge) Status() admin.EdgeStatus {
 	for _, r := range files.Refusals {
 		out.Tenants.Refusals = append(out.Tenants.Refusals, admin.PolicyRefusal(r))
 	}
+	for _, f := range e.feeds {
+		st := f.Status()
+		out.Tenants.Refused += st.Refused
+		for _, r := range st.Refusals {
+			out.Tenants.Refusals = append(out.Tenants.Refusals, admin.PolicyRefusal(r))
+		}
+	}
 	if e.table.Configured() {
 		st := e.policies.Status()
 		st.Version = e.table.Whole().String()

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 )
 
 // Config is a valid configuration of an edge.
@@ -50,7 +52,8 @@ type Reloadable struct {
 // Hub is one through whose agents tenants are reached.
 type Hub struct {
 	Name, Address string
-	Certificate   string // file
+	Certificate   string                   // file
+	Tenants       *v1alpha1.EdgeHubTenants // nil: only those that other sources have
 }
 
 // Listener is one port.
@@ -90,8 +93,9 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		add("runDir", "%q is not an absolute path", c.RunDir)
 	}
 	add.Log(raw.Log.Format, raw.Log.Level)
-	if len(raw.Tenants) == 0 {
-		add("tenants", "there is no file or folder of tenants: nothing could be reached")
+	c.Hubs = hubs(raw.Hubs, add)
+	if len(raw.Tenants) == 0 && !slices.ContainsFunc(c.Hubs, func(h Hub) bool { return h.Tenants != nil }) {
+		add("tenants", "there is no file or folder of tenants, and no hub has any: nothing could be reached")
 	}
 	for _, l := range []struct {
 		path      string
@@ -109,7 +113,6 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		}
 		*l.into = cmp.Or(l.in, l.otherwise)
 	}
-	c.Hubs = hubs(raw.Hubs, add)
 	if len(raw.Listeners) == 0 {
 		add("listeners", "there is no listener")
 	}
@@ -146,7 +149,19 @@ func hubs(raw []v1alpha1.EdgeHub, add conf.Report) (out []Hub) {
 		if h.Certificate == "" {
 			add(at+"certificate", "there is none: make it with 'tombolo certificate issue --role edge' at the hub")
 		}
-		out = append(out, Hub{h.Name, h.Address, h.Certificate})
+		one := Hub{h.Name, h.Address, h.Certificate, h.Tenants}
+		if h.Tenants != nil {
+			for j, n := range h.Tenants.Names {
+				if !strings.Contains(n, clusterName) {
+					add(fmt.Sprintf("%stenants.names[%d]", at, j), "%q has no %s in it", n, clusterName)
+				}
+			}
+			_, doc := tenant.Read("", one.tenant("c"))
+			for _, p := range doc.Problems() {
+				add(at+"tenants", "the tenant of a cluster would be wrong: %s: %s", p.Path, p.Message)
+			}
+		}
+		out = append(out, one)
 	}
 	return out
 }
@@ -187,7 +202,7 @@ func fixedChanges(old, next Config) []string {
 	})
 	return conf.Settings{
 		{"listeners", same},
-		{"hubs", slices.Equal(old.Hubs, next.Hubs)},
+		{"hubs", reflect.DeepEqual(old.Hubs, next.Hubs)},
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"runDir", old.RunDir == next.RunDir},
 		{"log", old.Log == next.Log},

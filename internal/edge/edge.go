@@ -44,6 +44,7 @@ type Edge struct {
 	refusals  refusals
 	tenants   *tenant.Table
 	files     *tenantfile.Files // of tenants
+	feeds     []*feed           // of other sources of tenants
 	table     *authz.Table
 	policies  *policyfile.Files
 	upstreams *upstreams
@@ -79,11 +80,23 @@ func New(cfg Config, o Options) *Edge {
 		Paths: func() []string { return e.settings.Load().Policies }, Table: e.table, Log: o.Log, Now: o.Now,
 		Reloaded: func(err error) { e.metrics.PolicyReloads.WithLabelValues(outcome(err)).Inc() },
 	})
+	book := tenantfile.NewBook(e.tenants)
+	reloaded := func(err error) { e.metrics.TenantReloads.WithLabelValues(outcome(err)).Inc() }
 	e.files = tenantfile.New(tenantfile.Options{
-		Paths: func() []string { return e.settings.Load().Tenants }, Table: e.tenants, Hubs: names(cfg.Hubs), Log: o.Log,
-		Now:      o.Now,
-		Reloaded: func(err error) { e.metrics.TenantReloads.WithLabelValues(outcome(err)).Inc() },
+		Paths: func() []string { return e.settings.Load().Tenants }, Book: book, Hubs: names(cfg.Hubs), Log: o.Log,
+		Now: o.Now, Reloaded: reloaded,
 	})
+	for _, h := range cfg.Hubs {
+		if h.Tenants == nil {
+			continue
+		}
+		e.feeds = append(e.feeds, &feed{
+			Feed: tenantfile.NewFeed(tenantfile.FeedOptions{
+				Source: "hub " + h.Name, Book: book, Hubs: names(cfg.Hubs), Log: o.Log, Now: o.Now, Reloaded: reloaded,
+			}),
+			follow: (&hubFeed{door: e.upstreams.hubs[h.Name], log: o.Log}).follow,
+		})
+	}
 	return e
 }
 

@@ -13,6 +13,10 @@ const (
 	mostPending = 4096
 	// headFirst is the size of the first read: most ClientHellos fit.
 	headFirst = 2 << 10
+	// namesAnswer bounds a request for the names of a hub's clusters, which the hub answers after 30 s at the latest.
+	namesAnswer = 45 * time.Second
+	// feedFirst is the wait after a source of tenants gave no answer; it doubles up to feedMost.
+	feedFirst, feedMost = time.Second, 30 * time.Second
 	// discard is what is read and thrown away behind a refusal.
 	discard = 64 << 10
 	// answerTime bounds the writing of a refusal.

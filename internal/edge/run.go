@@ -45,6 +45,9 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	})
 	g.Go("policy", e.policies.Watch)
 	g.Go("tenants", e.files.Watch)
+	for _, f := range e.feeds {
+		g.Go(f.Source, f.run)
+	}
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
 	g.Do(func(ctx context.Context) { run.Every(ctx, coverageEvery, e.watchCoverage) })
 	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)

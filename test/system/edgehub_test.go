@@ -80,6 +80,16 @@ func startHubEdge(t *testing.T, dir, more string) *hubEdge {
 	return e
 }
 
+// tenants is what its status says of them; nothing before it runs.
+func (e *hubEdge) tenants(t *testing.T) admin.EdgeTenants {
+	t.Helper()
+	var st admin.EdgeStatus
+	if err := admin.OverSocket(edge.AdminSocket(e.dir+"/run")).Call(runtest.Within(t), "GET", "/v1/status", nil, &st); err != nil {
+		return admin.EdgeTenants{}
+	}
+	return st.Tenants
+}
+
 // tenant writes the file of a tenant.
 func (e *hubEdge) tenant(t *testing.T, name, ways string) {
 	t.Helper()
@@ -201,7 +211,9 @@ func TestAnAPIServerBehindAnAgent(t *testing.T) {
 	}
 	runtest.Eventually(t, "the tenant with an unknown hub is refused with its place", func() bool {
 		for _, r := range e.log.records("a tenant is refused; it was never good, and nothing of it is in force") {
-			return strings.Contains(fmt.Sprint(r["reason"]), "spec.ways[0].hubs[0].name: the edge's configuration has no hub \"h2\"")
+			if strings.Contains(fmt.Sprint(r["reason"]), "spec.ways[0].hubs[0].name: the edge's configuration has no hub \"h2\"") {
+				return true
+			}
 		}
 		return false
 	})
@@ -216,5 +228,64 @@ func TestAnAPIServerBehindAnAgent(t *testing.T) {
 	}
 	if r := seen["api.c1"]; r.Resolved != "hub:h1/c1/"+to.Addr() || r.Up == 0 || r.Down == 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestTenantsFedByAHub: each cluster of the hub is a tenant without a file. They come and go one by one, a claim of
+// a file stays with the file until that is gone, and a hub that is away takes no tenant with it.
+func TestTenantsFedByAHub(t *testing.T) {
+	h, _ := pair(t, hubSpec{}, agentSpec{})
+	to := secureEcho(t, nil)
+	e := startHubEdge(t, runtest.Dir(t), "hubs: [{name: h1, address: \""+h.listen+"\", certificate: "+h.edgeFile("e1")+
+		", tenants: {names: [\"{cluster}.k8s\", \"api.{cluster}.k8s\"], target: \""+to.Addr()+"\"}}]")
+	e.tenant(t, "taken", "  - {flow: ingress, names: [c2.k8s], upstreams: [\""+to.Addr()+"\"]}\n")
+	inForce := func(want int) {
+		t.Helper()
+		runtest.Eventually(t, itoa(want)+" tenants are in force", func() bool { return e.tenants(t).InForce == want })
+	}
+	inForce(2)
+	c, err := e.through(t, "api.c1.k8s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, c, "by the hub's tenant")
+	h.token("c2")
+	h.token("c3")
+	inForce(3)
+	st := e.tenants(t)
+	if st.Refused != 1 || st.Refusals[0].File != "hub h1 c2" || !strings.Contains(st.Refusals[0].Reason, e.dir+"/tenants/taken.yaml") ||
+		!strings.Contains(st.Refusals[0].Reason, `spec.ways[0].names[0]: name "c2.k8s" is claimed by tenant "taken"`) {
+		t.Errorf("%+v", st)
+	}
+	if err := os.Remove(e.dir + "/tenants/taken.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	runtest.Eventually(t, "the hub's c2 has the name", func() bool {
+		st := e.tenants(t)
+		return st.InForce == 3 && st.Refused == 0
+	})
+	e.tenant(t, "late", "  - {flow: ingress, names: [c3.k8s], upstreams: [\""+to.Addr()+"\"]}\n")
+	runtest.Eventually(t, "the file that comes second is refused", func() bool {
+		st := e.tenants(t)
+		return st.Refused == 1 && strings.Contains(st.Refusals[0].Reason, "of hub h1 c3")
+	})
+	h.call("DELETE", "/v1/clusters/c3?force=true", nil, &struct{}{})
+	runtest.Eventually(t, "the file has the name", func() bool {
+		st := e.tenants(t)
+		return st.InForce == 3 && st.Refused == 0
+	})
+	mustEcho(t, c, "while others came and went")
+	h.stop()
+	runtest.Eventually(t, "the edge notices that the hub is away", func() bool {
+		return len(e.log.records("a hub does not say which clusters it has; the last known tenants stay")) > 0
+	})
+	inForce(3)
+	if _, err := e.through(t, "c1.k8s"); err == nil {
+		t.Error("connected without a hub")
+	}
+	for _, r := range e.audited(t) {
+		if r.Asked == "c1.k8s" && r.Code != "hub_unreachable" {
+			t.Errorf("%+v", r)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/confdir"
@@ -24,7 +23,8 @@ func words() confdir.Words {
 // Options are what Files need.
 type Options struct {
 	Paths    func() []string // files and folders, as they are configured now
-	Table    *tenant.Table   // only these files change it
+	Table    *tenant.Table   // only these files change it, unless there is a Book
+	Book     *Book           // shared with other sources; nil: of the table alone
 	Hubs     []string        // that tenants may name; nil: any
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -35,10 +35,12 @@ type Options struct {
 type Files struct {
 	*confdir.Files[content]
 
-	book    *book
-	disk    confdir.Reader
-	tenants atomic.Int64 // in force
+	book *Book
+	disk confdir.Reader
 }
+
+// files is the source of tenants that files are.
+const files = ""
 
 // content is that of one good file.
 type content struct {
@@ -55,7 +57,11 @@ type Status struct {
 
 // New makes Files that have read nothing yet.
 func New(o Options) *Files {
-	f := &Files{book: newBook(o.Table), disk: confdir.ReadDisk}
+	f := &Files{book: o.Book, disk: confdir.ReadDisk}
+	if f.book == nil {
+		f.book = NewBook(o.Table)
+	}
+	f.book.join(files, func() { f.Moved() }) // which reads refused files again
 	f.Files = confdir.New(confdir.Options[content]{
 		Words: words(), Paths: o.Paths, Read: o.read, Apply: f.apply, Log: o.Log, Now: o.Now, Reloaded: o.Reloaded,
 		Disk: func(path string, most int64) ([]byte, error) { return f.disk(path, most) },
@@ -68,28 +74,32 @@ func (o Options) read(file string, read confdir.Reader) (content, error) {
 	if err != nil {
 		return content{}, words().Unreadable(file, err)
 	}
+	return parse(file, data, o.Hubs)
+}
+
+// parse reads a tenant that names none but the hubs; nil: any.
+func parse(file string, data []byte, hubs []string) (content, error) {
 	t, doc := tenant.Read(file, data)
-	if t != nil && o.Hubs != nil {
-		t.KnowsHubs(o.Hubs, doc.Add)
+	if t != nil && hubs != nil {
+		t.KnowsHubs(hubs, doc.Add)
 	}
 	return content{t, data}, doc.Err()
 }
 
 func (f *Files) apply(c confdir.Change[content]) confdir.Outcome {
-	out, changed := f.book.apply(c)
-	f.tenants.Store(int64(len(f.book.has)))
-	if changed > 0 {
+	out := f.book.apply(files, c.Good, c.Gone)
+	if out.changed > 0 {
 		f.Reloaded(nil)
-		f.Log.Info("tenants loaded", "tenants", len(f.book.has), "changed", changed)
+		f.Log.Info("tenants loaded", "tenants", f.book.count(files), "changed", out.changed)
 	}
-	return out
+	return confdir.Outcome{Refused: out.refused, Again: out.again}
 }
 
 // Status may be called while files are read.
-func (f *Files) Status() Status { return Status{f.Files.Status(), int(f.tenants.Load())} }
+func (f *Files) Status() Status { return Status{f.Files.Status(), f.book.count(files)} }
 
 // refusal is the fault of a file whose tenant claims what others have.
-func refusal(file string, text []byte, claims []tenant.Claim, owner map[string]string) error {
+func refusal(file string, text []byte, claims []tenant.Claim, owner map[string]place) error {
 	const shown = 20
 	_, doc := tenant.Read(file, text)
 	var lines []string
@@ -103,5 +113,5 @@ func refusal(file string, text []byte, claims []tenant.Claim, owner map[string]s
 	}
 	return fault.Newf(fault.CodeConfig, "the tenant %s claims what another one has", file).
 		Whyf("\n  %s", strings.Join(lines, "\n  ")).
-		Hint("remove it from one of the files; the tenant that had it first keeps it until then")
+		Hint("remove it from one of them; the tenant that had it first keeps it until then")
 }
