@@ -5,7 +5,6 @@
 package product
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -229,8 +228,8 @@ func greetedOver(h *lab.Host, cluster string) error {
 		return err
 	}
 	defer conn.Close()
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil || line != greeting+cluster+"\n" {
+	line, err := io.ReadAll(conn) // to the end: unread bytes would reset the tunnel
+	if err != nil || string(line) != greeting+cluster+"\n" {
 		return fmt.Errorf("%s said %q: %v", cluster, line, err)
 	}
 	return nil
