@@ -22,13 +22,26 @@ import (
 // TestExtAuthz runs the command, asks it over its unix socket, and changes a tenant and the policy.
 func TestExtAuthz(t *testing.T) {
 	dir := runtest.Dir(t)
-	write := func(name, text string) {
+	versions := 0
+	write := func(name, text string) { // as the kubelet does for a mounted ConfigMap: all of it moves at once
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
+		versions++
+		folder, file := filepath.Join(dir, filepath.Dir(name)), filepath.Base(name)
+		version := fmt.Sprintf("..v%d", versions)
+		for _, err := range []error{
+			os.MkdirAll(filepath.Join(folder, version), 0o755),
+			os.WriteFile(filepath.Join(folder, version, file), []byte(text), 0o644),
+			os.Symlink(version, filepath.Join(folder, "..data_tmp")),
+			os.Rename(filepath.Join(folder, "..data_tmp"), filepath.Join(folder, "..data")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+		if _, err := os.Lstat(filepath.Join(folder, file)); err != nil {
+			if err := os.Symlink(filepath.Join("..data", file), filepath.Join(folder, file)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	tenant := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: c1}\nspec:\n  ways:\n" +
@@ -72,6 +85,11 @@ func TestExtAuthz(t *testing.T) {
 	})
 	write("policies/c1.yaml", fmt.Sprintf(rules, "192.0.2.0/24"))
 	runtest.Eventually(t, "the policy refuses", func() bool { return answer("moved.example.org") == "denypolicy_denied" })
+	write("policies/c1.yaml", "rules: 1\n") // its last good content stays
+	p.Says(t, "its last good content stays")
+	if got := answer("moved.example.org"); got != "denypolicy_denied" {
+		t.Error(got)
+	}
 }
 
 func TestExtAuthzWithoutItsFiles(t *testing.T) {
