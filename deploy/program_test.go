@@ -62,15 +62,18 @@ func commandLines(t *testing.T) map[string][]string {
 	}
 	agent, hub := manifests(t)
 	meet, announce := discoveryManifests(t, true)
-	for where, data := range map[string][]byte{"agent manifest": agent, "hub manifest": hub, "service manifest": meet, "announce manifest": announce} {
+	for where, data := range map[string][]byte{
+		"edge manifest":  edgeManifest(t),
+		"agent manifest": agent, "hub manifest": hub, "service manifest": meet, "announce manifest": announce,
+	} {
 		for _, doc := range documents(t, data) {
 			if len(doc.Spec.Template.Spec.Containers) == 1 {
 				out[where] = doc.Spec.Template.Spec.Containers[0].Args
 			}
 		}
 	}
-	if len(out) != 10 {
-		t.Fatalf("only %d of 10 command lines found: %v", len(out), out)
+	if len(out) != 11 {
+		t.Fatalf("only %d of 11 command lines found: %v", len(out), out)
 	}
 	return out
 }
@@ -82,14 +85,14 @@ func programTakesTheConfigurations(t *testing.T, program string) {
 	_, inCluster := reflect.TypeFor[v1alpha1.MeshSources]().FieldByName("Kubernetes") // whether the kind has such a source
 	meet, announce := discoveryManifests(t, inCluster)
 	texts := map[string]bool{}
-	for name, data := range map[string][]byte{"hub.yaml": hub, "discovery.yaml": meet, "mesh.yaml": announce} {
+	for name, data := range map[string][]byte{"hub.yaml": hub, "discovery.yaml": meet, "mesh.yaml": announce, "edge.yaml": edgeManifest(t)} {
 		config := ""
 		for _, doc := range documents(t, data) {
 			config += doc.Data[name]
 		}
 		texts[config], texts[config+"nonsense: 1\n"] = true, false
 	}
-	if len(texts) != 6 {
+	if len(texts) != 8 {
 		t.Fatalf("%d configurations", len(texts))
 	}
 	for text, want := range texts {
@@ -102,6 +105,17 @@ func programTakesTheConfigurations(t *testing.T, program string) {
 			t.Errorf("config validate says %v, want accepted %v:\n%s\n%s", err, want, out, text)
 		}
 	}
+}
+
+func edgeManifest(t *testing.T) []byte {
+	t.Helper()
+	o := manifest.EdgeDefaults()
+	o.Image, o.Connect, o.Policies, o.From = "tombolo.local/tombolo:dev", 8132, "policies", []string{"10.0.0.0/8"}
+	out, err := manifest.Edge(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func discoveryManifests(t *testing.T, kubernetes bool) (meet, announce []byte) {

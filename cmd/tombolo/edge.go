@@ -43,7 +43,7 @@ over the open ports as soon as it can serve, and the one that had them drains.`,
 		"configuration `FILE` (kind EdgeConfig; see 'tombolo config print --role edge')")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false,
 		"take the ports over from the edge that runs with the same runDir, if one does; it drains and ends")
-	cmd.AddCommand(newEdgeStatusCommand(), newEdgeCoverageCommand(), newExtAuthzCommand())
+	cmd.AddCommand(newEdgeStatusCommand(), newEdgeCoverageCommand(), newEdgeManifestCommand(), newExtAuthzCommand())
 	return cmd
 }
 

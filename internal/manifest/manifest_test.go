@@ -57,6 +57,9 @@ func cases() map[string]func() ([]byte, error) {
 	announce := func(change func(*AnnounceOptions)) func() ([]byte, error) {
 		return func() ([]byte, error) { return Announce(announceOptions(change)) }
 	}
+	edge := func(change func(*EdgeOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return Edge(edgeOptions(change)) }
+	}
 	return map[string]func() ([]byte, error){
 		"agent-plain": agent(nil),
 		"agent-replicas": agent(func(o *AgentOptions) {
@@ -85,6 +88,11 @@ func cases() map[string]func() ([]byte, error) {
 		"service-proxy": meet(func(o *MeetOptions) {
 			o.Hosts, o.NoTLS, o.TrustedProxies, o.ServiceType = nil, true, []string{"10.0.0.0/8"}, "ClusterIP"
 			o.StorageClass, o.HostNetwork = "fast", true
+		}),
+		"edge-plain": edge(nil),
+		"edge-connect": edge(func(o *EdgeOptions) {
+			o.Connect, o.Policies, o.From, o.Replicas = 8132, "policies", []string{"10.0.0.0/8", "192.0.2.7"}, 1
+			o.HostNetwork, o.ServiceType = true, "ClusterIP"
 		}),
 		"announce-plain": announce(nil),
 		"announce-services": announce(func(o *AnnounceOptions) {

@@ -84,9 +84,7 @@ func (p *problems) meet(o MeetOptions) map[string]string {
 		p.add("host", "is missing: under which name or address do nodes call the service? Or --tls-secret, or --no-tls")
 	}
 	for _, text := range o.TrustedProxies {
-		// Only its form is checked: the service reports other problems.
-		if address, bits, network := strings.Cut(text, "/"); net.ParseIP(address) == nil ||
-			network && (bits == "" || !only(bits, digits)) {
+		if !isNetwork(text) {
 			p.add("trusted-proxy", "%q is neither an address nor a network", text)
 		}
 	}

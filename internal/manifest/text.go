@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"fmt"
+	"net"
 	"strings"
 )
 
@@ -106,4 +107,10 @@ func parseToleration(s string) (toleration, error) {
 		return toleration{Key: key, Operator: "Exists", Effect: effect}, nil
 	}
 	return toleration{Key: key, Operator: "Equal", Value: value, Effect: effect}, nil
+}
+
+// isNetwork accepts an address and a CIDR. Only the form is checked: the program that reads it reports other problems.
+func isNetwork(s string) bool {
+	address, bits, network := strings.Cut(s, "/")
+	return net.ParseIP(address) != nil && (!network || bits != "" && only(bits, digits))
 }
