@@ -21,10 +21,11 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show on this machine what Tombolo does, in less than a minute",
 		Long: `Builds a control plane and two clusters behind NAT, both with the same address
-range, in network namespaces of this machine; runs a hub and two agents in them;
-shows who is connected, fetches from both clusters through the hub, shows that a
-direct dial fails, that a metadata address is refused, how long recovery from a
-killed agent takes, and the throughput next to that of the direct link.
+range, in network namespaces of this machine; runs a hub, an edge in front of it and
+two agents in them; shows who is connected, fetches from both clusters through the
+hub, shows that a direct dial fails, that a metadata address is refused, and that the
+edge refuses a source that no rule allows, how long recovery from a killed agent takes, and the throughput
+next to that of the direct link.
 
 It needs root for the namespaces, changes nothing outside of them, and removes
 everything when it ends, also on Ctrl-C. With --rootless it runs on 127.0.0.x:

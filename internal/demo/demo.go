@@ -118,11 +118,13 @@ func (p *play) all(ctx context.Context, o Options) error {
 	return p.perform(ctx, []scene{
 		{"network", func(ctx context.Context) (string, error) { return p.build(ctx, o) }},
 		{"hub", p.startHub},
+		{"edge", p.startEdge},
 		{"agents", p.startAgents},
 		{"", p.showStatus},
 		{"fetch through the hub", p.fetchBoth},
 		{"direct dial", p.dialDirectly},
 		{"metadata address", p.refuseMetadata},
+		{"source refused by edge", p.refuseSource},
 		{"agent killed (-9)", p.killAgent},
 		{"throughput", p.measure},
 		{"clean up", p.cleanUp},
@@ -155,8 +157,8 @@ func (p *play) perform(ctx context.Context, scenes []scene) error {
 func (p *play) introduce(rootless bool) {
 	if rootless {
 		p.screen.title("tombolo demo --rootless: one hub, two clusters, all on this machine's loopback",
-			"hub on 127.0.0.1 <── agent of c1 ── https backend on 127.0.0.2",
-			"                 <── agent of c2 ── https backend on 127.0.0.3",
+			"hub <── edge on 127.0.0.1 <── agent of c1 ── https backend on 127.0.0.2",
+			"                          <── agent of c2 ── https backend on 127.0.0.3",
 			"",
 			"NAT, partition and equal address ranges need network namespaces, and those need root.")
 		return
@@ -164,6 +166,6 @@ func (p *play) introduce(rootless bool) {
 	p.screen.title("tombolo demo: one hub, two clusters behind NAT, both with the range "+network.SiteRange,
 		"control plane              internet        private networks",
 		"198.51.100.10                 ┌─ gateway 1 ── c1: agent 10.42.0.11, https backend 10.42.0.80",
-		"   hub <───── agents dial ────┤  (NAT, lets nothing in)",
+		"hub <─ edge <─ agents dial ───┤  (NAT, lets nothing in)",
 		"              out only        └─ gateway 2 ── c2: agent 10.42.0.11, https backend 10.42.0.80")
 }

@@ -64,7 +64,7 @@ func (p *play) killAgent(ctx context.Context) (string, error) {
 const (
 	rounds  = 3
 	warm    = 200 * time.Millisecond
-	counted = 800 * time.Millisecond
+	counted = 550 * time.Millisecond
 )
 
 // measure downloads from c1's backend through the hub and directly.

@@ -43,7 +43,7 @@ func (p *play) startHub(ctx context.Context) (string, error) {
 	state := filepath.Join(s.dir, "hub")
 	s.hub.args = []string{
 		"hub", "--state-dir", state, "--run-dir", s.runDir(),
-		"--listen", s.listen, "--advertise", s.listen, "--admin-listen", s.admin,
+		"--listen", s.listen, "--advertise", s.front, "--admin-listen", s.admin,
 	}
 	if err := s.start(s.hub); err != nil {
 		return "", err

@@ -30,9 +30,15 @@ type stage struct {
 	world   *network.World // nil without root
 	nodes   []*node        // in the order in which they are to begin
 	hub     *node
+	edge    *node
 	listen  string // of the hub
 	admin   string // of the hub
 	sites   []*site
+
+	front      string   // of the edge, which agents take for the hub
+	edgeHealth string   // where the edge says whether it is ready
+	sources    []string // whom the edge lets in
+	unlisted   dialer   // from an address that it does not let in
 }
 
 // node is a hub, an agent, or another tombolo process, that can be started again.
@@ -86,14 +92,16 @@ func (s *stage) inNamespaces() error {
 	if s.world, err = s.network.NewWorld(len(clusters()), 1); err != nil {
 		return err
 	}
-	s.hub = s.node("hub", s.world.Control)
-	s.listen = network.ControlAddr + ":8443"
-	s.admin = "127.0.0.1:8444"
+	s.hub, s.edge = s.node("hub", s.world.Control), s.node("edge", s.world.Control)
+	s.listen, s.admin = "127.0.0.1:8443", "127.0.0.1:8444"
+	s.front, s.edgeHealth = network.ControlAddr+":443", "127.0.0.1:8447"
+	s.unlisted = tcp(s.world.Internet)
 	for i, name := range clusters() {
 		site := &site{
 			name: name, agent: s.node("agent-"+name, s.world.Sites[i].Agents[0]),
 			health: "127.0.0.1:8445", allow: network.SiteRange, net: s.world.Sites[i],
 		}
+		s.sources = append(s.sources, site.net.Public)
 		if err := s.addBackend(site, s.world.Sites[i].Backend, network.BackendAddr+":443"); err != nil {
 			return err
 		}
@@ -104,17 +112,22 @@ func (s *stage) inNamespaces() error {
 // onLoopback has them all on this machine.
 func (s *stage) onLoopback(ctx context.Context) error {
 	here := s.network.Here()
-	ports, err := freePorts(ctx, 2+len(clusters()))
+	ports, err := freePorts(ctx, 4+len(clusters()))
 	if err != nil {
 		return err
 	}
-	s.hub = s.node("hub", here)
-	s.listen, s.admin = ports[0], ports[1]
+	s.hub, s.edge = s.node("hub", here), s.node("edge", here)
+	s.listen, s.admin, s.front, s.edgeHealth = ports[0], ports[1], ports[2], ports[3]
+	s.sources = []string{"127.0.0.1"}
+	s.unlisted = func(ctx context.Context, hostport string) (net.Conn, error) {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+		return from.DialContext(ctx, "tcp", hostport)
+	}
 	for i, name := range clusters() {
 		addr := fmt.Sprintf("127.0.0.%d", i+2)
 		site := &site{
 			name: name, agent: s.node("agent-"+name, here),
-			health: ports[2+i], allow: addr + "/32", // loopback is refused unless it is named
+			health: ports[4+i], allow: addr + "/32", // loopback is refused unless it is named
 		}
 		if err := s.addBackend(site, here, addr+":0"); err != nil {
 			return err

@@ -203,7 +203,8 @@ func TestDemoWithoutTerminal(t *testing.T) {
 	if strings.ContainsAny(d.said(), "\x1b\r") {
 		t.Error("escape sequences in output that is no terminal")
 	}
-	for _, want := range []string{"hello from c1", "hello from c2", "169.254.169.254", "policy_denied", "no_agent", "MB/s"} {
+	for _, want := range []string{"hello from c1", "hello from c2", "169.254.169.254", "policy_denied", "no_agent", "MB/s",
+		"tls: access denied", "no rule allows 198.51.100.1 for hub/vpn"} {
 		if !strings.Contains(d.said(), want) {
 			t.Errorf("the demo does not show %q", want)
 		}
@@ -327,7 +328,7 @@ func TestDemoWithoutRoot(t *testing.T) {
 	t.Run("plays on the loopback", func(t *testing.T) {
 		d := startDemo(t, false, unprivileged, "--rootless")
 		d.requireOK(d.wait())
-		for _, want := range []string{"hello from c1", "policy_denied", "answers again", "need root"} {
+		for _, want := range []string{"hello from c1", "policy_denied", "no rule allows 127.0.0.9", "answers again", "need root"} {
 			if !strings.Contains(d.said(), want) {
 				t.Errorf("the demo does not show %q:\n%s", want, d.said())
 			}
