@@ -8,7 +8,8 @@ const (
 	KindEdgeTenant = "EdgeTenant"
 )
 
-// EdgeConfig configures an edge. Listeners and a source of tenants are needed: files or hubs.
+// EdgeConfig configures an edge. Listeners and a source of tenants are needed: files, hubs
+// or Kubernetes.
 type EdgeConfig struct {
 	TypeMeta
 
@@ -21,6 +22,8 @@ type EdgeConfig struct {
 	Policies []string `json:"policies,omitempty"`
 	// Hubs are those through whose agents tenants are reached.
 	Hubs []EdgeHub `json:"hubs,omitempty"`
+	// Kubernetes watches objects of kind EdgeTenant.
+	Kubernetes *EdgeKubernetes `json:"kubernetes,omitempty"`
 	// HealthListen is the http port for probes and metrics. Default 127.0.0.1:8447.
 	HealthListen string `json:"healthListen,omitempty"`
 	// RunDir holds the admin socket, edge/edge.sock. Default /run/tombolo.
@@ -62,6 +65,14 @@ type EdgeHub struct {
 	Certificate string `json:"certificate"`
 	// Tenants makes a tenant of each cluster of the hub into which its policy lets this edge dial.
 	Tenants *EdgeHubTenants `json:"tenants,omitempty"`
+}
+
+// EdgeKubernetes says where objects of kind EdgeTenant are.
+type EdgeKubernetes struct {
+	// Kubeconfig is a file. Default: the service account of the pod.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Namespace limits them to one. Default: all.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // EdgeHubTenants says what the tenant of a hub's cluster is like.

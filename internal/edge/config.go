@@ -28,6 +28,7 @@ type Config struct {
 	Version      string // of the program
 	Listeners    []Listener
 	Hubs         []Hub
+	Kubernetes   *v1alpha1.EdgeKubernetes // nil: no objects are watched
 	HealthListen string
 	RunDir       string
 	Log          v1alpha1.LogConfig
@@ -93,9 +94,15 @@ func validate(raw v1alpha1.EdgeConfig, add conf.Report) Config {
 		add("runDir", "%q is not an absolute path", c.RunDir)
 	}
 	add.Log(raw.Log.Format, raw.Log.Level)
-	c.Hubs = hubs(raw.Hubs, add)
-	if len(raw.Tenants) == 0 && !slices.ContainsFunc(c.Hubs, func(h Hub) bool { return h.Tenants != nil }) {
-		add("tenants", "there is no file or folder of tenants, and no hub has any: nothing could be reached")
+	c.Hubs, c.Kubernetes = hubs(raw.Hubs, add), raw.Kubernetes
+	if k := raw.Kubernetes; k != nil && k.Namespace != "" {
+		if _, err := id.ParseAgent(k.Namespace); err != nil {
+			add("kubernetes.namespace", "%q is not the name of a namespace", k.Namespace)
+		}
+	}
+	if len(raw.Tenants) == 0 && raw.Kubernetes == nil &&
+		!slices.ContainsFunc(c.Hubs, func(h Hub) bool { return h.Tenants != nil }) {
+		add("tenants", "there is no file, hub or Kubernetes with tenants: nothing could be reached")
 	}
 	for _, l := range []struct {
 		path      string
@@ -202,6 +209,7 @@ func fixedChanges(old, next Config) []string {
 	})
 	return conf.Settings{
 		{"listeners", same},
+		{"kubernetes", reflect.DeepEqual(old.Kubernetes, next.Kubernetes)},
 		{"hubs", reflect.DeepEqual(old.Hubs, next.Hubs)},
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"runDir", old.RunDir == next.RunDir},

@@ -3,10 +3,12 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/access/policyfile"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
@@ -86,16 +89,19 @@ func New(cfg Config, o Options) *Edge {
 		Paths: func() []string { return e.settings.Load().Tenants }, Book: book, Hubs: names(cfg.Hubs), Log: o.Log,
 		Now: o.Now, Reloaded: reloaded,
 	})
+	follow := func(source string, follow func(context.Context, *tenantfile.Feed) error) {
+		e.feeds = append(e.feeds, &feed{follow: follow, Feed: tenantfile.NewFeed(tenantfile.FeedOptions{
+			Source: source, Book: book, Hubs: names(cfg.Hubs), Log: o.Log, Now: o.Now, Reloaded: reloaded,
+		})})
+	}
 	for _, h := range cfg.Hubs {
-		if h.Tenants == nil {
-			continue
+		if h.Tenants != nil {
+			follow("hub "+h.Name, (&hubFeed{door: e.upstreams.hubs[h.Name], log: o.Log}).follow)
 		}
-		e.feeds = append(e.feeds, &feed{
-			Feed: tenantfile.NewFeed(tenantfile.FeedOptions{
-				Source: "hub " + h.Name, Book: book, Hubs: names(cfg.Hubs), Log: o.Log, Now: o.Now, Reloaded: reloaded,
-			}),
-			follow: (&hubFeed{door: e.upstreams.hubs[h.Name], log: o.Log}).follow,
-		})
+	}
+	if k := cfg.Kubernetes; k != nil {
+		access := func() (kube.Access, error) { return kube.Load(k.Kubeconfig, os.Getenv) }
+		follow("Kubernetes", objects{kube.NewTenants(kube.NewClientOf(access, nil), o.Log, k.Namespace)}.follow)
 	}
 	return e
 }

@@ -3,6 +3,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
@@ -123,4 +125,44 @@ func (h *hubFeed) ask(ctx context.Context, version string) (out admin.ClusterNam
 		err = fault.New(fault.CodeHubAway, "the answer is not a hub's")
 	}
 	return out, err
+}
+
+// objects makes tenants of objects of kind EdgeTenant. While the API server is away, what is known stays.
+type objects struct{ *kube.Objects }
+
+func (o objects) follow(ctx context.Context, into *tenantfile.Feed) error {
+	return o.Run(ctx, func(all map[string]json.RawMessage) {
+		texts := make(map[string][]byte, len(all))
+		for name, raw := range all {
+			texts[name] = objectText(raw)
+		}
+		into.Replace(texts)
+	}, func(name string, raw json.RawMessage) {
+		if raw == nil {
+			into.Change(nil, []string{name})
+			return
+		}
+		into.Change(map[string][]byte{name: objectText(raw)}, nil)
+	})
+}
+
+// objectText is an object as a file has it, without what the API server adds.
+func objectText(raw json.RawMessage) []byte {
+	var o struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Spec json.RawMessage `json:"spec,omitempty"`
+	}
+	if json.Unmarshal(raw, &o) != nil {
+		return raw // which is refused
+	}
+	o.APIVersion, o.Kind = cmp.Or(o.APIVersion, v1alpha1.Version), cmp.Or(o.Kind, v1alpha1.KindEdgeTenant)
+	text, err := json.Marshal(o)
+	if err != nil {
+		return raw
+	}
+	return text
 }

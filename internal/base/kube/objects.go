@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+)
+
+// Objects follows the objects of one kind and hands them over as they are: a list, then a watch
+// from there on, as a follower does.
+type Objects struct {
+	client *Client
+	log    *slog.Logger
+	what   collection
+}
+
+// NewTenants follows the EdgeTenants of a namespace; empty: of all.
+func NewTenants(client *Client, log *slog.Logger, namespace string) *Objects {
+	path := tenantsPath
+	if namespace != "" {
+		path = group + "/namespaces/" + namespace + "/" + tenantsKind
+	}
+	return &Objects{client: client, log: log, what: collection{path: path, list: asJSON, object: asJSON}}
+}
+
+const (
+	group       = "/apis/tombolo.dev/v1alpha1"
+	tenantsKind = "edgetenants"
+	tenantsPath = group + "/" + tenantsKind
+)
+
+// Run follows until ctx ends. It calls whole with all objects by namespace/name after each list, and
+// one for each change after it; without raw the object is gone.
+func (o *Objects) Run(ctx context.Context, whole func(map[string]json.RawMessage),
+	one func(name string, raw json.RawMessage)) error {
+	defer o.client.Close()
+	version, told := "", fault.Code("")
+	var failed tries
+	for ctx.Err() == nil {
+		begin := time.Now()
+		err := o.turn(ctx, &version, whole, func(name string, raw json.RawMessage) {
+			told = ""
+			if name != "" {
+				one(name, raw)
+			}
+		})
+		if ctx.Err() != nil {
+			break
+		}
+		if x := fault.From(err); x != nil && answered(err) != http.StatusGone && !errors.Is(err, errPartial) {
+			if x.Code != told {
+				o.log.Warn("Kubernetes cannot be read", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
+			}
+			told = x.Code
+		}
+		if time.Since(begin) >= kubeSettled {
+			failed = tries{}
+		}
+		if !run.Wait(ctx, retry(err, failed.next(err), rand.Float64())) {
+			break
+		}
+	}
+	return nil
+}
+
+// turn lists if necessary, and watches once.
+func (o *Objects) turn(ctx context.Context, version *string, whole func(map[string]json.RawMessage),
+	one func(name string, raw json.RawMessage)) error {
+	if *version == "" {
+		all := map[string]json.RawMessage{}
+		what := o.what
+		what.read = func(_ time.Time, raw json.RawMessage) object {
+			if name := nameOf(raw); name != "" {
+				all[name] = raw
+			}
+			return object{}
+		}
+		l, err := o.client.list(ctx, what, time.Now)
+		if err != nil {
+			return err
+		}
+		if l.over {
+			o.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", o.what.path,
+				"bound", kubeObjects)
+		}
+		whole(all)
+		*version = l.version
+	}
+	lasts := kubeWatch + rand.N(kubeWatch)
+	next, err := o.client.watch(ctx, o.what, *version, lasts, func(kind string, raw json.RawMessage) {
+		switch kind {
+		case eventBookmark:
+			one("", nil) // the API server answers
+		case eventDeleted:
+			one(nameOf(raw), nil)
+		default:
+			one(nameOf(raw), raw)
+		}
+	})
+	if *version = next; answered(err) == http.StatusGone {
+		*version = ""
+	}
+	return err
+}
+
+// nameOf is namespace/name of an object, empty if it has none.
+func nameOf(raw json.RawMessage) string {
+	var h struct {
+		Metadata struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(raw, &h) != nil || h.Metadata.Name == "" {
+		return ""
+	}
+	return h.Metadata.Namespace + "/" + h.Metadata.Name
+}
