@@ -112,8 +112,9 @@ instead. Nothing is dialled and no name is resolved: where only the address of a
 decides, the verdict is open.
 
 Of a connection at an edge (CLUSTER/FLOW, a flow being api, vpn, proxy or ingress) it
-reads the files of --policy, and with --tenants those of the tenants: verdict, rule with
-its place and group, and what holds where no rule decides.
+asks the edge that runs here (env TOMBOLO_EDGE_SOCKET), or reads the files of --policy,
+and with --tenants those of the tenants: verdict, rule with its group, from files with
+its place, and what holds where no rule decides.
 
 The exit code is 0 whatever the verdict is.`,
 		Example: `  tombolo policy explain c1 10.96.0.10:443 --as unix:c1/connect
@@ -127,7 +128,7 @@ The exit code is 0 whatever the verdict is.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				answer, err := e.explainEdge(cmd, args[0])
+				answer, err := e.explainEdge(cmd, remote.socket, args[0])
 				if err != nil {
 					return err
 				}
@@ -152,7 +153,7 @@ The exit code is 0 whatever the verdict is.`,
 	fl.StringVar(&e.from, "from", "", "the `IP` address of the caller")
 	fl.StringVar(&e.name, "name", "", "the server `NAME` that a client of an edge asks for, where rules tell names apart")
 	fl.Uint16Var(&e.port, "port", 0, "the `PORT` of an edge, where rules tell ports apart")
-	fl.StringSliceVar(&e.paths, "policy", nil, "decide by these `PATHS` instead of asking the hub")
+	fl.StringSliceVar(&e.paths, "policy", nil, "decide by these `PATHS` instead of asking hub or edge")
 	e.tenants.register(cmd, "files and folders of an edge's tenants, `PATHS`: which are protected, and their names")
 	remote.register(cmd)
 	out.register(cmd)

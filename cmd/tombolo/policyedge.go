@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/hostname"
 	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/edge"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
@@ -66,27 +68,33 @@ func tenantNames(table *tenant.Table) (out []string) {
 }
 
 // edgeExplanation is what an edge would decide about a connection.
-type edgeExplanation struct {
-	admin.Meta
-	policy.EdgeWay
-	Source  string `json:"source"`
-	Verdict string `json:"verdict"`
-	Why     string `json:"why"`
-	Rule    string `json:"rule,omitempty"`
-	Group   string `json:"group,omitempty"`
-	At      string `json:"at,omitempty"` // file:line of the rule
-	Default string `json:"default"`      // the verdict where no rule decides
-	// Protected says by what the cluster is protected in this flow.
-	Protected string   `json:"protected,omitempty"`
-	Notes     []string `json:"notes,omitempty"`
+type edgeExplanation struct{ admin.EdgeExplanation }
+
+// askEdge asks the edge that runs here.
+func (e explainFlags) askEdge(cmd *cobra.Command, socket string, w policy.EdgeWay) (out edgeExplanation, err error) {
+	query := url.Values{"cluster": {w.Cluster}, "flow": {w.Flow}, "from": {e.from}}
+	if w.Name != "" {
+		query.Set("name", w.Name)
+	}
+	if w.Port != 0 {
+		query.Set("port", fmt.Sprint(w.Port))
+	}
+	at := edgeSocketFlag{edge.AdminSocket(edge.DefaultRunDir)}
+	if cmd.Flags().Changed("admin-socket") {
+		at.path = socket
+	}
+	return out, at.ask(cmd, "/v1/explain?"+query.Encode(), &out.EdgeExplanation)
 }
 
-// explainEdge decides by files.
-func (e explainFlags) explainEdge(cmd *cobra.Command, arg string) (edgeExplanation, error) {
-	out := edgeExplanation{Meta: hub.Meta("EdgeExplanation")}
+// explainEdge decides by files, or asks the edge that runs here.
+func (e explainFlags) explainEdge(cmd *cobra.Command, socket, arg string) (edgeExplanation, error) {
+	out := edgeExplanation{admin.EdgeExplanation{Meta: hub.Meta("EdgeExplanation")}}
 	w, source, err := e.way(cmd, arg)
 	if err != nil {
 		return out, err
+	}
+	if len(e.paths) == 0 {
+		return e.askEdge(cmd, socket, w)
 	}
 	table, err := e.tenants.read()
 	if err != nil {
@@ -102,7 +110,8 @@ func (e explainFlags) explainEdge(cmd *cobra.Command, arg string) (edgeExplanati
 	}
 	rules, protected := policy.NewEdgeRules(policies...), protectedIn(table)(w.Cluster)
 	v := rules.Decide(w, source, protected)
-	out.EdgeWay, out.Source, out.Why, out.Rule, out.Group = w, source.Unmap().String(), v.Why(), v.Rule, v.Group
+	out.Cluster, out.Flow, out.Name, out.Port, out.Source = w.Cluster, w.Flow, w.Name, w.Port, source.Unmap().String()
+	out.Why, out.Rule, out.Group = v.Why(), v.Rule, v.Group
 	out.Verdict, out.Default = verdictOf(v.Allow), verdictOf(true)
 	if v.Rule != "" {
 		out.At = line(s.placeOf(v.Rule, w, source))
@@ -137,8 +146,8 @@ func (e explainFlags) way(cmd *cobra.Command, arg string) (w policy.EdgeWay, sou
 			"tombolo policy explain "+cluster+"/api --from IP --policy PATHS")
 	case e.from == "":
 		return w, source, usage("--from is missing", "say where the connection would come from: --from IP")
-	case len(e.paths) == 0:
-		return w, source, usage("--policy is missing", "name the files or folders of the edge's 'policies'")
+	case len(e.paths) == 0 && len(e.tenants.paths) > 0:
+		return w, source, usage("--tenants needs --policy", "without both, the edge that runs here is asked")
 	}
 	if source, err = netip.ParseAddr(e.from); err != nil || source.Zone() != "" {
 		return w, source, usage(fmt.Sprintf("%q is no IP address", e.from), "write one address: --from 203.0.113.9")
@@ -212,11 +221,15 @@ func verdictOf(allow bool) string {
 }
 
 func (e edgeExplanation) text(w io.Writer) error {
-	fmt.Fprintf(w, "%s from %s: %s\n\n", e.EdgeWay, e.Source, e.Verdict)
+	way := policy.EdgeWay{Cluster: e.Cluster, Flow: e.Flow, Name: e.Name, Port: e.Port}
+	fmt.Fprintf(w, "%s from %s: %s\n\n", way, e.Source, e.Verdict)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "why:\t%s\n", e.Why)
-	if e.Rule != "" {
+	switch {
+	case e.At != "":
 		fmt.Fprintf(tw, "rule:\t%s (%s)\n", e.Rule, e.At)
+	case e.Rule != "":
+		fmt.Fprintf(tw, "rule:\t%s\n", e.Rule)
 	}
 	if e.Group != "" {
 		fmt.Fprintf(tw, "group:\t%s\n", e.Group)
@@ -225,6 +238,9 @@ func (e edgeExplanation) text(w io.Writer) error {
 		fmt.Fprintf(tw, "default:\t%s: no rule names both the cluster and this flow\n", e.Default)
 	} else {
 		fmt.Fprintf(tw, "default:\t%s: protected by %s\n", e.Default, e.Protected)
+	}
+	if e.Version != "" {
+		fmt.Fprintf(tw, "policy:\tversion %s of the edge that runs here\n", e.Version)
 	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(tw, "note:\t%s\n", n)

@@ -89,7 +89,8 @@ func TestPolicyExplainAtAnEdge(t *testing.T) {
 	}
 	for args, says := range map[string]string{
 		"c1/api --policy " + file:                                     "--from is missing",
-		"c1/api --from 203.0.113.9":                                   "--policy is missing",
+		"c1/api --from 203.0.113.9 --tenants x":                       "--tenants needs --policy",
+		"c1/api --from 203.0.113.9 --admin-socket /no.sock":           "no 'tombolo edge' answers at /no.sock",
 		"c1/apj --from 203.0.113.9 --policy " + file:                  "did you mean api?",
 		"c1/dial --from 203.0.113.9 --policy " + file:                 "HOST:PORT",
 		"c1/api --from 203.0.113.9 --as x --policy " + file:           "--as has no meaning at an edge",

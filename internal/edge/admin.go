@@ -68,6 +68,14 @@ func (e *Edge) api() http.Handler {
 		}
 		admin.WriteJSON(w, http.StatusOK, out)
 	})
+	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {
+		out, err := e.explain(r.URL.Query())
+		if err != nil {
+			admin.WriteFault(w, fault.From(err))
+			return
+		}
+		admin.WriteJSON(w, http.StatusOK, out)
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		admin.WriteFault(w, fault.New(fault.CodeNotFound, "there is no such request").Hint("GET /v1/status is one"))
 	})

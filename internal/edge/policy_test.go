@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/edge"
 )
@@ -207,5 +209,40 @@ func TestLimits(t *testing.T) {
 	})
 	for _, c := range live[1:] {
 		ping(t, c, "still")
+	}
+}
+
+// The running edge explains by what is in force, and with the tenant.
+func TestExplain(t *testing.T) {
+	f := start(t, "  - {name: a, group: g, clusters: [c1], flows: [api], sources: [203.0.113.7], allow: ['api.example.org']}\n", "")
+	way := func(c string) string {
+		return "  - {flow: api, names: [api." + c + ".example.org], upstreams: ['192.0.2.1:1']}\n"
+	}
+	f.tenant("c1", way("c1"))
+	f.tenant("c2", way("c2"))
+	socket := admin.OverSocket(edge.AdminSocket(f.runDir))
+	for query, want := range map[string]string{
+		"cluster=c1&flow=api&from=203.0.113.7&name=API.example.org&port=443": "allowed a g denied rules of the policy",
+		"cluster=c1&flow=api&from=::ffff:203.0.113.7&name=api.example.org":   "allowed a g denied rules of the policy",
+		"cluster=c1&flow=api&from=203.0.113.7":                               "denied   denied rules of the policy",
+		"cluster=c1&flow=api&from=203.0.113.8&name=api.example.org":          "denied   denied rules of the policy",
+		"cluster=c2&flow=api&from=203.0.113.8":                               "allowed   allowed ",
+		"cluster=c3&flow=api&from=203.0.113.8":                               "not_found",
+		"cluster=c1&flow=dial&from=203.0.113.8":                              "request_malformed",
+		"cluster=c1&flow=api&from=x":                                         "request_malformed",
+		"cluster=c1&flow=api&from=203.0.113.8&name=a..b":                     "request_malformed",
+		"cluster=c1&flow=api&from=203.0.113.8&port=x":                        "request_malformed",
+	} {
+		var x admin.EdgeExplanation
+		err := socket.Call(t.Context(), "GET", "/v1/explain?"+query, nil, &x)
+		got := x.Verdict + " " + x.Rule + " " + x.Group + " " + x.Default + " " + x.Protected
+		if err != nil {
+			got = string(fault.From(err).Code)
+		} else if x.Version == "" || x.Why == "" {
+			t.Errorf("%+v", x)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
 	}
 }

@@ -90,3 +90,24 @@ type EdgeRule struct {
 	Rule  string `json:"rule"`
 	Deny  bool   `json:"deny,omitempty"`
 }
+
+// EdgeExplanation is an edge's answer to GET /v1/explain, and that of 'tombolo policy explain' from files: what it
+// decides about a source.
+type EdgeExplanation struct {
+	Meta
+	Cluster string `json:"cluster"`
+	Flow    string `json:"flow"`
+	Name    string `json:"name,omitempty"`
+	Port    uint16 `json:"port,omitempty"`
+	Source  string `json:"source"`
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+	Rule    string `json:"rule,omitempty"`
+	Group   string `json:"group,omitempty"`
+	At      string `json:"at,omitempty"`      // file:line of the rule; a running edge does not know it
+	Version string `json:"version,omitempty"` // of the policy of a running edge
+	Default string `json:"default"`           // the verdict where no rule decides
+	// Protected says by what the cluster is protected in this flow.
+	Protected string   `json:"protected,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+}
