@@ -44,7 +44,7 @@ type Edge struct {
 	now       func() time.Time
 	metrics   *telemetry.Edge
 	audit     *audit.Writer
-	refusals  refusals
+	refusals  audit.Refusals
 	tenants   *tenant.Table
 	files     *tenantfile.Files // of tenants
 	feeds     []*feed           // of other sources of tenants

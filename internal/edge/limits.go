@@ -40,11 +40,4 @@ const (
 	clustersListed = 20
 	// socketConns bounds the connections of the admin socket.
 	socketConns = 32
-	// recordsEach, recordsCluster, recordsAll and recordsShare bound the refusals with a record of their own in an
-	// interval: of a source, of a cluster, of all, and what a cluster has even if the others have used up all.
-	recordsEach, recordsCluster, recordsAll, recordsShare = 5, 50, 500, 5
-	// recordsClusters bounds the clusters that are counted apart.
-	recordsClusters = 10_000
-	// refusalsCounted bounds the kinds of refusals that are counted apart in an interval.
-	refusalsCounted = 256
 )

@@ -149,7 +149,7 @@ func (e *Edge) health() listener.Health {
 
 // sum writes the sums of refusals without a record.
 func (e *Edge) sum() {
-	for _, rec := range e.refusals.turn(e.now()) {
+	for _, rec := range e.refusals.Turn(e.now()) {
 		e.audit.Write(rec)
 	}
 }

@@ -99,7 +99,7 @@ func (v *visit) end(rec audit.Record, err error) {
 	}
 	if f != nil && refused(f.Code) && !errors.As(err, new(fromHub)) {
 		rec.Kind = audit.KindRefusal
-		if v.of.refusals.take(v.of.now(), rec, sourceOf(v.client.Addr())) {
+		if v.of.refusals.Take(v.of.now(), rec, sourceOf(v.client.Addr()).String()) {
 			v.of.audit.Write(rec)
 			v.of.log.Info("refused", telemetry.AttrCluster, rec.Cluster, telemetry.AttrPeer, rec.Source,
 				telemetry.AttrTarget, rec.Asked, telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())

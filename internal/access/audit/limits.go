@@ -37,4 +37,11 @@ const (
 	auditAgeLeast = time.Minute
 	// auditPoll is the interval at which a followed file is checked for new records.
 	auditPoll = 250 * time.Millisecond
+	// refusalsEach, refusalsCluster, refusalsAll and refusalsShare bound the refusals with a record of their own in an
+	// interval: of a source, of a cluster, of all, and what a cluster has even if the others have used up all.
+	refusalsEach, refusalsCluster, refusalsAll, refusalsShare = 5, 50, 500, 5
+	// refusalClusters bounds the clusters that are counted apart.
+	refusalClusters = 10_000
+	// refusalKinds bounds the kinds of refusals that are counted apart in an interval.
+	refusalKinds = 256
 )

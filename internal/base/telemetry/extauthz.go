@@ -11,7 +11,7 @@ type ExtAuthz struct {
 }
 
 // NewExtAuthz registers the metrics of a server that answers these filters.
-func NewExtAuthz(reg prometheus.Registerer, filters []string) *ExtAuthz {
+func NewExtAuthz(reg prometheus.Registerer, filters []string, tenants func() float64) *ExtAuthz {
 	f := factory{reg}
 	m := &ExtAuthz{
 		Checks: f.counterVec("tombolo_ext_authz_checks_total", "Requests of Envoy that were decided, by filter and outcome.",
@@ -19,6 +19,7 @@ func NewExtAuthz(reg prometheus.Registerer, filters []string) *ExtAuthz {
 		Reloads: f.counterVec("tombolo_ext_authz_reloads_total", "Changes of policy and tenants that were read, by outcome.",
 			"outcome"),
 	}
+	f.gaugeFunc("tombolo_ext_authz_tenants", "Tenants in force.", tenants)
 	for _, filter := range filters {
 		m.Checks.WithLabelValues(filter, Outcome(""))
 	}

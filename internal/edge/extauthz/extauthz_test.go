@@ -328,9 +328,9 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, times := range map[string]int{
-		`"at":"edge","cluster":"foo","frontend":"ext-authz-network","source":"192.0.2.1","egress":"api","asked":"foo.example.org","verdict":"deny"`:    4,
+		`"at":"edge","cluster":"foo","frontend":"ext-authz-network","source":"192.0.2.1","egress":"api","asked":"foo.example.org","verdict":"deny"`:    5,
 		`"cluster":"foo","frontend":"ext-authz-http","source":"198.51.100.1","egress":"vpn","asked":"` + vpnFoo + `","verdict":"allow","rule":"nodes"`: 1,
-		`"reason":"46 more refusals"`: 1,
+		`"reason":"45 more refusals"`: 1,
 	} {
 		if n := bytes.Count(text, []byte(want)); n != times {
 			t.Errorf("%d records with %s, want %d:\n%s", n, want, times, text)

@@ -6,17 +6,12 @@ import "time"
 
 // The bounds of this package.
 const (
-	messageBytes   = 64 << 10 // of a request: Envoy bounds the head of an HTTP request at 60 KiB
-	headerBytes    = 8 << 10  // of a call
-	callsPerConn   = 1024     // at a time
-	callsAtOnce    = 4096     // of all connections
-	connections    = 256      // Envoy has one for each worker thread
-	reasonBytes    = 400
-	connectTime    = 10 * time.Second
-	drainTime      = time.Second // for the answers of begun calls
-	recordsEach    = 4           // of refusals in an interval: of a source,
-	recordsCluster = 64
-	recordsAll     = 1024 // of all clusters together,
-	recordsShare   = 4    // and of a cluster even then
-	recordsGroups  = 4096
+	messageBytes = 64 << 10 // of a request: Envoy bounds the head of an HTTP request at 60 KiB
+	headerBytes  = 8 << 10  // of a call
+	callsPerConn = 1024     // at a time
+	callsAtOnce  = 4096     // of all connections
+	connections  = 256      // Envoy has one for each worker thread
+	reasonBytes  = 400
+	connectTime  = 10 * time.Second
+	drainTime    = time.Second // for the answers of begun calls
 )

@@ -5,10 +5,8 @@ package extauthz
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -43,20 +41,16 @@ type Server struct {
 	metrics *telemetry.ExtAuthz
 	calls   *run.Limiter
 
-	mu     sync.Mutex
-	ration telemetry.Ration
-	begun  time.Time
-	more   map[fault.Code]int64 // refusals without a record of their own
+	refusals audit.Refusals
 }
 
 // New makes a Server.
 func New(o Options) *Server {
 	return &Server{
-		Options: o, calls: run.NewLimiter(callsAtOnce), begun: time.Now(), more: map[fault.Code]int64{},
-		metrics: telemetry.NewExtAuthz(o.Reg, []string{filterNetwork, filterHTTP}),
-		ration: telemetry.Ration{
-			Each: recordsEach, Group: recordsCluster, All: recordsAll, Share: recordsShare, Groups: recordsGroups,
-		},
+		Options: o, calls: run.NewLimiter(callsAtOnce),
+		metrics: telemetry.NewExtAuthz(o.Reg, []string{filterNetwork, filterHTTP}, func() float64 {
+			return float64(o.Tenants.Len())
+		}),
 	}
 }
 
@@ -126,7 +120,7 @@ func (s *Server) end(a asked, r authz.Ruling, f *fault.Fault) *authv3.CheckRespo
 		return out
 	}
 	rec.Kind = audit.KindRefusal
-	if s.take(rec.Cluster, rec.Source, code) {
+	if s.refusals.Take(now, rec, rec.Source) {
 		s.Audit.Write(rec)
 		s.Log.Info("refused", telemetry.AttrCluster, rec.Cluster, telemetry.AttrPeer, rec.Source, telemetry.AttrCode, code,
 			telemetry.AttrReason, out.Status.Message)
@@ -134,29 +128,10 @@ func (s *Server) end(a asked, r authz.Ruling, f *fault.Fault) *authv3.CheckRespo
 	return out
 }
 
-// take reports whether a refusal has a record of its own.
-func (s *Server) take(cluster, source string, code fault.Code) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	tell, _ := s.ration.Take(cluster, source)
-	if !tell {
-		s.more[code]++
-	}
-	return tell
-}
-
-// turn begins an interval, and records how many refusals of the last one have no record.
+// turn records how many refusals of the last interval have no record.
 func (s *Server) turn(now time.Time) {
-	s.mu.Lock()
-	more, since := s.more, s.begun
-	s.more, s.begun = map[fault.Code]int64{}, now
-	s.ration.Turn()
-	s.mu.Unlock()
-	for code, n := range more {
-		s.Audit.Write(audit.Record{
-			Kind: audit.KindRefusal, Time: now, At: audit.AtEdge, Frontend: "ext-authz", Code: string(code), Count: n,
-			Since: since, Reason: fmt.Sprintf("%d more refusals", n),
-		})
+	for _, rec := range s.refusals.Turn(now) {
+		s.Audit.Write(rec)
 	}
 }
 
