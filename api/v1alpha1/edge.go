@@ -63,6 +63,8 @@ type EdgeHub struct {
 	Address string `json:"address"`
 	// Certificate is a file made by 'tombolo certificate issue --role edge'. It is read again when it changes.
 	Certificate string `json:"certificate"`
+	// ProxyProtocol is v2 for a hub that requires a PROXY protocol header from this edge. Default none.
+	ProxyProtocol string `json:"proxyProtocol,omitempty"`
 	// Tenants makes a tenant of each cluster of the hub into which its policy lets this edge dial.
 	Tenants *EdgeHubTenants `json:"tenants,omitempty"`
 }

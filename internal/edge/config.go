@@ -54,6 +54,7 @@ type Reloadable struct {
 type Hub struct {
 	Name, Address string
 	Certificate   string                   // file
+	Proxied       bool                     // it requires a PROXY header from this edge
 	Tenants       *v1alpha1.EdgeHubTenants // nil: only those that other sources have
 }
 
@@ -156,7 +157,10 @@ func hubs(raw []v1alpha1.EdgeHub, add conf.Report) (out []Hub) {
 		if h.Certificate == "" {
 			add(at+"certificate", "there is none: make it with 'tombolo certificate issue --role edge' at the hub")
 		}
-		one := Hub{h.Name, h.Address, h.Certificate, h.Tenants}
+		one := Hub{h.Name, h.Address, h.Certificate, h.ProxyProtocol == "v2", h.Tenants}
+		if p := h.ProxyProtocol; p != "" && p != "none" && p != "v2" {
+			add(at+"proxyProtocol", "%q is neither none nor v2", p)
+		}
 		if h.Tenants != nil {
 			for j, n := range h.Tenants.Names {
 				if !strings.Contains(n, clusterName) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -77,8 +78,16 @@ func (h *hubDoor) now() (*admin.Client, error) {
 	check := func() trust.Check { return trust.Check{Roots: roots, Now: time.Now()} }
 	cfg := trust.HubClientConfig(check, cert, "http/1.1")
 	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	h.seen, h.client = info, admin.OverTLS(h.Address, cfg, splice.Below)
+	h.seen, h.client = info, admin.OverTLS(h.Address, cfg, h.below)
 	return h.client, nil
+}
+
+// below is what TLS speaks over. A hub that takes the word of this edge for clients is told that the edge itself calls.
+func (h *hubDoor) below(raw net.Conn) net.Conn {
+	if h.Proxied {
+		raw.Write(proxyheader.Local()) // if that fails, so does the handshake
+	}
+	return splice.Below(raw)
 }
 
 // look says which hubs have no usable certificate yet.

@@ -179,3 +179,34 @@ func comesBack(t *testing.T, c net.Conn) {
 		t.Fatalf("%q, %v", got, err)
 	}
 }
+
+// TestAnEdgeDialsThroughAHubThatAsksWhoCalls: a hub that knows its agents by what an edge tells of them takes the
+// edge's own connections too, and from an edge that does not say whose they are it takes none.
+func TestAnEdgeDialsThroughAHubThatAsksWhoCalls(t *testing.T) {
+	h := startHub(t, hubSpec{extra: "proxyProtocol: {from: [127.0.0.0/8]}"})
+	file := h.edgeFile("e1")
+	e := startHubEdge(t, runtest.Dir(t), "hubs: [{name: h1, address: \""+h.listen+"\", certificate: "+file+", proxyProtocol: v2},"+
+		" {name: mute, address: \""+h.listen+"\", certificate: "+file+"}]")
+	api := runtest.Serve(t, func(c *net.TCPConn) {
+		defer c.Close()
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{runtest.Certificate(t)}})
+		io.Copy(s, s)
+	})
+	e.tenant(t, "hub", "  - {flow: vpn, protocols: [tombolo-session/1, tombolo-join/1], upstreams: ['"+h.listen+"'], proxyProtocol: v2}\n")
+	e.tenant(t, "c1", "  - {flow: api, names: [api.c1], hubs: [{name: h1, target: '"+api.Addr()+"'}]}\n"+
+		"  - {flow: api, names: [mute.c1], hubs: [{name: mute, target: '"+api.Addr()+"'}]}\n")
+	startAgent(t, agentSpec{join: strings.ReplaceAll(h.token("c1").Join, h.listen, e.listen), extra: "hubs: ['" + e.listen + "']"})
+	to := func(name string) (*tls.Conn, error) {
+		return tls.Dial("tcp", e.listen, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	}
+	conn, err := to("api.c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comesBack(t, conn)
+	conn.Close()
+	if conn, err := to("mute.c1"); err == nil {
+		conn.Close()
+		t.Error("the hub took a connection without a header")
+	}
+}

@@ -93,6 +93,9 @@ func Refuse(why string) *fault.Fault {
 		Hint("check the load balancer, and proxyProtocol.from here")
 }
 
+// Local is the header of a connection of one's own, on behalf of no client.
+func Local() []byte { return append(signatureV2[:], 0x20, 0, 0, 0) }
+
 // Format renders the header for an upstream, in version 1 or 2.
 func Format(version byte, client, edge netip.AddrPort) ([]byte, error) {
 	from, to := net.TCPAddrFromAddrPort(client), net.TCPAddrFromAddrPort(edge)

@@ -103,6 +103,14 @@ func TestNothingIsReadPastAHeader(t *testing.T) {
 	}
 }
 
+// TestLocal: it stands for the one who connects.
+func TestLocal(t *testing.T) {
+	h := proxyheader.Local()
+	if client, size, need, err := proxyheader.Read(h, lb); err != nil || need != 0 || size != len(h) || client != lb {
+		t.Errorf("%v, %d, %d, %v", client, size, need, err)
+	}
+}
+
 func TestBegins(t *testing.T) {
 	for in, want := range map[string]bool{
 		"PROXY": true, "PROXY TCP4": true, "\r\n\r\n\x00": true, "": false, "P": false, "\r\n\r\n": false, "\x16\x03\x01\x00\x05": false,
