@@ -178,7 +178,9 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 		tunnels.Do(func(ctx context.Context) {
 			defer pending.Gone()
 			defer run.OnDone(ctx, func() { conn.Close() })()
-			v.pass(ctx, pending.Authenticated)
+			if carry := v.pass(ctx, pending.Authenticated); carry != nil {
+				tunnels.Do(carry) // on a stack that dialling has not grown
+			}
 		})
 	})
 }
@@ -186,30 +188,39 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 // mostSilent bounds the connections of a port whose client has not said yet what it wants.
 func mostSilent() int { return min(mostPending, socket.Descriptors()/4) }
 
-// pass takes a visit through to its end.
-func (v *visit) pass(ctx context.Context, arrived func()) {
-	defer v.conn.Close()
+// pass takes a visit through until it is let in, and gives what carries its bytes; nil: it was refused.
+func (v *visit) pass(ctx context.Context, arrived func()) (carry func(context.Context)) {
 	err := v.arrive()
 	arrived()
-	defer v.uncount()
 	if err == nil {
 		s := v.of.settings.Load()
-		if err = v.of.counts.enter(v.route.Tenant.Name, s.PerCluster, s.Total); err == nil {
-			defer v.of.counts.leave(v.route.Tenant.Name)
-		}
+		err = v.of.counts.enter(v.route.Tenant.Name, s.PerCluster, s.Total)
+		v.entered = err == nil
 	}
 	var up net.Conn
 	if err == nil {
 		up, err = v.enter(ctx)
 	}
-	if err != nil {
-		var to redirect
-		if !errors.As(err, &to) {
-			v.end(v.record(), err)
+	if err == nil {
+		return func(ctx context.Context) {
+			defer v.leave()
+			v.carry(ctx, up)
 		}
-		v.answer(err)
-		return
 	}
-	rec, err := v.carry(ctx, up)
-	v.end(rec, err)
+	defer v.leave()
+	var to redirect
+	if !errors.As(err, &to) {
+		v.end(v.record(), err)
+	}
+	v.answer(err)
+	return nil
+}
+
+// leave gives back what a visit had.
+func (v *visit) leave() {
+	if v.entered {
+		v.of.counts.leave(v.route.Tenant.Name)
+	}
+	v.uncount()
+	v.conn.Close()
 }

@@ -50,39 +50,56 @@ func (t *tunnel) ruling() (authz.Ruling, bool) {
 	return t.rule, t.over
 }
 
-// carry copies between client and upstream until both have ended, and gives the record.
-func (v *visit) carry(ctx context.Context, up net.Conn) (audit.Record, error) {
+// carry copies between client and upstream until both have ended, and writes the record.
+func (v *visit) carry(ctx context.Context, up net.Conn) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := &tunnel{request: v.request(), cancel: cancel, rule: v.rule}
-	cluster := v.route.Tenant.Cluster
-	ruling, ok := v.of.table.Enter(cluster, t)
-	if !ok { // the policy has changed since it was asked
-		v.rule = ruling
-		up.Close()
-		return v.record(), denied(ruling)
+	t := v.begin(cancel, up) // not here: what is on this stack stays as long as the tunnel
+	if t == nil {
+		return
 	}
-	defer v.of.table.Leave(cluster, t)
-	if v.at.Connect {
-		if err := v.established(); err != nil {
-			up.Close()
-			return v.record(), err
-		}
-	}
-	v.of.metrics.Tunnels.WithLabelValues(v.at.Name).Inc()
 	r := v.of.splicer.Both(ctx, splice.Net(v.conn), splice.Net(up), splice.Options{
 		Idle: v.of.settings.Load().IdleTimeout, Up: v.of.metrics.Up, Down: v.of.metrics.Down,
 	})
+	v.over(t, r)
+}
+
+// begin makes a tunnel of a visit; nil: the policy has changed since it was asked, or the client is gone.
+func (v *visit) begin(cancel context.CancelCauseFunc, up net.Conn) *tunnel {
+	t := &tunnel{request: v.request(), cancel: cancel, rule: v.rule}
+	ruling, ok := v.of.table.Enter(v.route.Tenant.Cluster, t)
+	var err error
+	switch {
+	case !ok:
+		v.rule = ruling
+		err = denied(ruling)
+	case v.at.Connect:
+		if err = v.established(); err != nil {
+			v.of.table.Leave(v.route.Tenant.Cluster, t)
+		}
+	}
+	if err != nil {
+		up.Close()
+		v.end(v.record(), err)
+		return nil
+	}
+	v.of.metrics.Tunnels.WithLabelValues(v.at.Name).Inc()
+	return t
+}
+
+// over ends a tunnel whose bytes have been carried.
+func (v *visit) over(t *tunnel, r splice.Result) {
+	v.of.table.Leave(v.route.Tenant.Cluster, t)
 	rec := v.record()
 	rec.Up, rec.Down = r.Up, r.Down
+	var err error
 	if now, over := t.ruling(); over {
 		rec.Verdict, rec.Rule, rec.Policy = audit.Deny, now.Rule, now.Version.String()
-		return rec, fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel").Whyf("%s", now.Why())
+		err = fault.New(fault.CodePolicyDenied, "a changed policy refuses the tunnel").Whyf("%s", now.Why())
+	} else if r.Code != "" {
+		err = fault.New(r.Code, "the tunnel ended").Because(r.Err)
 	}
-	if r.Code != "" {
-		return rec, fault.New(r.Code, "the tunnel ended").Because(r.Err)
-	}
-	return rec, nil
+	v.end(rec, err)
 }
 
 // end writes the record of a visit and counts it.

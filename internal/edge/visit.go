@@ -33,6 +33,7 @@ type visit struct {
 	client  netip.AddrPort // whom the policy sees: behind a load balancer what that says
 	local   netip.AddrPort
 	counted netip.Prefix // the source whose place it has
+	entered bool         // it has a place of its cluster
 	head    []byte       // what was read and is not used up
 
 	name  string // what the client asks for: a server name, or a destination
