@@ -69,7 +69,7 @@ func TestEjection(t *testing.T) {
 func TestParseConfigRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"tenants: [a]\n":  "listeners: there is no listener",
-		"listeners: []\n": "tenants: there is no file or folder of tenants",
+		"listeners: []\n": "tenants: there is no file, hub or Kubernetes with tenants: nothing could be reached",
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tls, unknownName: closed}]\n":                                             `listeners[0].unknownName: "closed" is neither alert nor close; did you mean close?`,
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: connect, unknownName: close}]\n":                                          `listeners[0].unknownName: it is about server names`,
 		"tenants: [a]\nlisteners: [{name: a, listen: ':1', protocol: tlss}]\n":                                                                 `e.yaml:4:47: listeners[0].protocol: "tlss" is neither tls nor connect; did you mean tls?`,
