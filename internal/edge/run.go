@@ -178,8 +178,9 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 		tunnels.Do(func(ctx context.Context) {
 			defer pending.Gone()
 			defer run.OnDone(ctx, func() { conn.Close() })()
-			if carry := v.pass(ctx, pending.Authenticated); carry != nil {
-				tunnels.Do(carry) // on a stack that dialling has not grown
+			if up := v.pass(ctx, pending.Authenticated); up != nil {
+				ctx, done := tunnels.Begin()
+				v.carry(ctx, up, done)
 			}
 		})
 	})
@@ -188,8 +189,8 @@ func (e *Edge) serve(ctx context.Context, l Listener, ln net.Listener, tunnels *
 // mostSilent bounds the connections of a port whose client has not said yet what it wants.
 func mostSilent() int { return min(mostPending, socket.Descriptors()/4) }
 
-// pass takes a visit through until it is let in, and gives what carries its bytes; nil: it was refused.
-func (v *visit) pass(ctx context.Context, arrived func()) (carry func(context.Context)) {
+// pass takes a visit through until it is let in, and gives the connection to its upstream; nil: it was refused.
+func (v *visit) pass(ctx context.Context, arrived func()) net.Conn {
 	err := v.arrive()
 	arrived()
 	if err == nil {
@@ -202,10 +203,7 @@ func (v *visit) pass(ctx context.Context, arrived func()) (carry func(context.Co
 		up, err = v.enter(ctx)
 	}
 	if err == nil {
-		return func(ctx context.Context) {
-			defer v.leave()
-			v.carry(ctx, up)
-		}
+		return up
 	}
 	defer v.leave()
 	var to redirect

@@ -50,18 +50,24 @@ func (t *tunnel) ruling() (authz.Ruling, bool) {
 	return t.rule, t.over
 }
 
-// carry copies between client and upstream until both have ended, and writes the record.
-func (v *visit) carry(ctx context.Context, up net.Conn) {
+// carry starts to copy between client and upstream. When both have ended it writes the record, and calls done.
+func (v *visit) carry(ctx context.Context, up net.Conn, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	t := v.begin(cancel, up) // not here: what is on this stack stays as long as the tunnel
+	t := v.begin(cancel, up)
 	if t == nil {
+		cancel(nil)
+		v.leave()
+		done()
 		return
 	}
-	r := v.of.splicer.Both(ctx, splice.Net(v.conn), splice.Net(up), splice.Options{
+	v.of.splicer.Start(ctx, splice.Net(v.conn), splice.Net(up), splice.Options{
 		Idle: v.of.settings.Load().IdleTimeout, Up: v.of.metrics.Up, Down: v.of.metrics.Down,
+	}, func(r splice.Result) {
+		v.over(t, r)
+		cancel(nil)
+		v.leave()
+		done()
 	})
-	v.over(t, r)
 }
 
 // begin makes a tunnel of a visit; nil: the policy has changed since it was asked, or the client is gone.

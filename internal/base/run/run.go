@@ -62,6 +62,13 @@ func (g *Group) Do(fn func(context.Context)) {
 	}()
 }
 
+// Begin counts work that has no goroutine of the group: Wait waits until done is called.
+// It may be called while another function of the group runs.
+func (g *Group) Begin() (ctx context.Context, done func()) {
+	g.wg.Add(1)
+	return g.ctx, g.wg.Done
+}
+
 // Wait waits for every function and returns their errors, joined.
 func (g *Group) Wait() error {
 	g.wg.Wait()

@@ -48,6 +48,26 @@ func TestAGroupWaitsForAll(t *testing.T) {
 	})
 }
 
+func TestAGroupWaitsForWorkWithoutItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := run.NewGroup(t.Context())
+		var ended atomic.Bool
+		g.Do(func(context.Context) {
+			ctx, done := g.Begin()
+			go func() {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				ended.Store(true)
+				done()
+			}()
+		})
+		g.Stop()
+		if err := g.Wait(); err != nil || !ended.Load() {
+			t.Errorf("a group ended with %v, its work over: %v", err, ended.Load())
+		}
+	})
+}
+
 func TestTheFirstErrorStopsTheGroup(t *testing.T) {
 	g := run.NewGroup(t.Context())
 	g.Go("steady", untilDone)

@@ -68,6 +68,24 @@ func pool(size int) sync.Pool {
 // moved for the idle limit, or ctx has ended. It closes both sides. ResetCode maps
 // the reason to the code that the peers see.
 func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
+	var r Result
+	p := s.pair(ctx, a, b, o, func(got Result) { r = got })
+	p.uploading.Go(p.upload)
+	p.download()
+	p.uploading.Wait()
+	return r
+}
+
+// Start is Both for whoever does not wait: it returns at once, and ended is called with
+// the result. A tunnel then costs two goroutines with small stacks, and no third that waits.
+func (s *Splicer) Start(ctx context.Context, a, b Conn, o Options, ended func(Result)) {
+	p := s.pair(ctx, a, b, o, ended)
+	go p.upload()
+	go p.download()
+}
+
+// pair makes the state of a splice whose copies are to be started.
+func (s *Splicer) pair(ctx context.Context, a, b Conn, o Options, ended func(Result)) *pair {
 	if o.Idle <= 0 {
 		o.Idle = limit.StreamIdle
 	}
@@ -79,20 +97,11 @@ func (s *Splicer) Both(ctx context.Context, a, b Conn, o Options) Result {
 		up:      direction{to: b, from: a, total: o.Up},
 		down:    direction{to: a, from: b, total: o.Down},
 		watch:   idleWatch{idle: o.Idle, halfIdle: o.HalfIdle, since: time.Now()},
+		done:    ended,
 	}
-	release := run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
-	defer release()
+	p.release = run.OnDone(ctx, func() { p.abort(fault.CodeSessionLost, context.Cause(ctx)) })
 	p.startWatch()
-	defer p.stopTimers()
-
-	p.uploading.Go(p.upload)
-	p.copy(&p.down)
-	p.uploading.Wait()
-	a.Close()
-	b.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Result{Up: p.up.moved.Load(), Down: p.down.moved.Load(), Code: p.code, Err: p.err}
+	return p
 }
 
 type direction struct {
@@ -114,6 +123,8 @@ type pair struct {
 	up, down  direction
 	uploading sync.WaitGroup
 	finished  atomic.Int32 // directions that ended
+	release   func()       // of the context
+	done      func(Result)
 
 	mu      sync.Mutex
 	code    fault.Code // the first reason stands
@@ -125,10 +136,17 @@ type pair struct {
 	watch   idleWatch
 }
 
-func (p *pair) upload() { p.copy(&p.up) }
+func (p *pair) upload() {
+	p.copy(&p.up)
+	p.ended()
+}
+
+func (p *pair) download() {
+	p.copy(&p.down)
+	p.ended()
+}
 
 func (p *pair) copy(d *direction) {
-	defer p.ended()
 	srcErr, dstErr := p.splicer.move(d.to, d.from, d.count)
 	switch {
 	case dstErr != nil:
@@ -167,13 +185,25 @@ func (p *pair) discard(d *direction, srcErr, cause error) {
 	}
 }
 
-// ended counts a direction that has ended.
+// ended counts a direction that has ended; the second one ends the splice.
 func (p *pair) ended() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.finished.Add(1) == 1 && p.gone != nil {
+	n := p.finished.Add(1)
+	if n == 1 && p.gone != nil {
 		p.armLingerLocked()
 	}
+	p.mu.Unlock()
+	if n < 2 {
+		return
+	}
+	p.up.from.Close()
+	p.up.to.Close()
+	p.stopTimers()
+	p.release()
+	p.mu.Lock()
+	r := Result{Up: p.up.moved.Load(), Down: p.down.moved.Load(), Code: p.code, Err: p.err}
+	p.mu.Unlock()
+	p.done(r)
 }
 
 // armLingerLocked aborts the splice after limit.Linger.

@@ -62,6 +62,44 @@ func receive(t *testing.T, r io.Reader, want []byte) {
 	}
 }
 
+// TestStart: it returns at once, and tells its end once, when both sides are closed.
+func TestStart(t *testing.T) {
+	near, a := pairOn(t, "tcp", "127.0.0.1:0")
+	other, b := pairOn(t, "tcp", "127.0.0.1:0")
+	ended := make(chan splice.Result, 2)
+	splice.New().Start(t.Context(), splice.Net(near), splice.Net(other), splice.Options{},
+		func(r splice.Result) { ended <- r })
+	up, down := data(1, 100_000), data(2, 70_001)
+	sentA, sentB := send(a.(*net.TCPConn), up), send(b.(*net.TCPConn), down)
+	got := make(chan struct{})
+	go func() { defer close(got); receive(t, b, up) }()
+	receive(t, a, down)
+	<-got
+	if err := errors.Join(<-sentA, <-sentB); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ended; r.Up != int64(len(up)) || r.Down != int64(len(down)) || r.Code != "" || r.Err != nil {
+		t.Errorf("the splice ended with %+v", r)
+	}
+	if _, err := near.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the side of the client is open after the end: %v", err)
+	}
+
+	near, _ = pairOn(t, "tcp", "127.0.0.1:0")
+	other, _ = pairOn(t, "tcp", "127.0.0.1:0")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	splice.New().Start(ctx, splice.Net(near), splice.Net(other), splice.Options{},
+		func(r splice.Result) { ended <- r })
+	why := errors.New("the door closes")
+	cancel(why)
+	if r := <-ended; r.Code != fault.CodeSessionLost || !errors.Is(r.Err, why) {
+		t.Errorf("a splice whose context ended gave %+v", r)
+	}
+	if len(ended) != 0 {
+		t.Error("an end was told twice")
+	}
+}
+
 // TestExact: both directions at once, byte for byte, counted, ended in order.
 func TestExact(t *testing.T) {
 	matrix(t, func(t *testing.T, a, b end) {
