@@ -19,11 +19,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/socket"
 )
 
 func TestMain(m *testing.M) {
@@ -253,5 +255,43 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAcceptedConnectionsHaveKeepAlive: a peer that has vanished from a silent connection is noticed.
+func TestAcceptedConnectionsHaveKeepAlive(t *testing.T) {
+	ln, err := listener.Listen(t.Context(), "--listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	far, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	near, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	raw, err := near.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := socket.KeepAlive()
+	for _, option := range []struct {
+		level, name, want int
+	}{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(want.Idle.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(want.Interval.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, want.Count},
+	} {
+		got := 0
+		failed := raw.Control(func(fd uintptr) { got, err = unix.GetsockoptInt(int(fd), option.level, option.name) })
+		if failed != nil || err != nil || got != option.want {
+			t.Errorf("option %d of level %d is %d, %d is expected (%v, %v)", option.name, option.level, got, option.want, failed, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@
 package socket
 
 import (
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -55,6 +56,24 @@ func Unread(conn net.Conn) (n int) {
 // connection.
 func KeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: limit.DeadIdle, Interval: 10 * time.Second, Count: 3}
+}
+
+// SetKeepAlive is KeepAlive for a socket without a net.Conn. Sockets that are accepted from it have it too.
+func SetKeepAlive(c syscall.RawConn) error {
+	cfg := KeepAlive()
+	seconds := func(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+	var failed error
+	if err := c.Control(func(fd uintptr) {
+		failed = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(cfg.Idle)),
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(cfg.Interval)),
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, cfg.Count),
+		)
+	}); err != nil {
+		return err
+	}
+	return failed
 }
 
 // Mark sets the mark of all packets of a socket (socket(7), SO_MARK), which routing rules
