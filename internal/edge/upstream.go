@@ -137,7 +137,7 @@ func (u *upstreams) dial(ctx context.Context, all []tenant.Upstream) (net.Conn, 
 	order := u.order(all)
 	for i, address := range order {
 		part, cancel := ctx, context.CancelFunc(func() {})
-		if end, ok := ctx.Deadline(); ok {
+		if end, ok := ctx.Deadline(); ok && i < len(order)-1 {
 			part, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(order)-i))
 		}
 		conn, err := u.open(part, address)

@@ -3,9 +3,9 @@
 package authz
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -70,7 +70,7 @@ func (v Version) String() string {
 	if v.generation == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d-%s", v.generation, v.content)
+	return strconv.FormatUint(v.generation, 10) + "-" + v.content.String()
 }
 
 func NewTable() *Table {
@@ -95,10 +95,14 @@ func (a *Table) decideLocked(q policy.Request) Ruling {
 	var few [8]*policy.Policy
 	all := few[:0]
 	v := Version{generation: a.began}
-	a.eachLocked(q.Cluster, func(s source) {
+	for _, s := range a.wide {
 		all = append(all, s.Policy)
 		v.add(s)
-	})
+	}
+	for _, s := range a.cluster[q.Cluster] {
+		all = append(all, s.Policy)
+		v.add(s.source)
+	}
 	return Ruling{policy.Decide(q, all...), true, v}
 }
 

@@ -181,6 +181,7 @@ func (c *compiler) rule(path string, w Rule) {
 	if r.flow = c.patterns(path+".flows", w.Flow); w.Flow == nil {
 		r.flow = dials()
 	}
+	r.edge = flowSetOf(r.flow)
 	c.knownFlows(path+".flows", w.Flow)
 	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {
 		c.add(path+".uids", "the list is empty: leave it out for any")
@@ -191,7 +192,7 @@ func (c *compiler) rule(path string, w Rule) {
 		at = path + ".deny"
 	}
 	destinations := c.destinations(at, w.Destination)
-	if flowSetOf(r.flow) != 0 {
+	if r.edge != 0 {
 		c.edgeRule(path, at, w, destinations)
 	}
 	if slices.ContainsFunc(c.problems[min(before, len(c.problems)):], func(p Problem) bool { return !p.Warning }) {

@@ -221,5 +221,5 @@ func (r *rule) appliesTo(q *Request) bool {
 	} else if !r.caller.match(q.Caller) {
 		return false
 	}
-	return r.cluster.match(q.Cluster) && r.egress.match(q.Egress) && r.flow.match(q.Flow)
+	return r.inFlow(q.Flow) && r.cluster.match(q.Cluster) && r.egress.match(q.Egress)
 }

@@ -5,7 +5,7 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
 	"hash"
 	"math/bits"
 )
@@ -30,7 +30,11 @@ func (d Digest) Minus(o Digest) Digest {
 }
 
 // String returns 12 hex digits, for logs.
-func (d Digest) String() string { return fmt.Sprintf("%012x", d[0]>>16) }
+func (d Digest) String() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], d[0])
+	return hex.EncodeToString(b[:6])
+}
 
 // Digest covers the rules and lists as they were written, whatever their file.
 func (p *Policy) Digest() Digest {

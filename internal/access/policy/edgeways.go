@@ -55,7 +55,7 @@ func NewEdgeRules(policies ...*Policy) *EdgeRules {
 			continue
 		}
 		for _, r := range p.rules {
-			if flowSetOf(r.flow) == 0 {
+			if r.edge == 0 {
 				continue
 			}
 			texts := []string{"*"}
@@ -88,12 +88,12 @@ func (e *EdgeRules) Clusters(more ...string) []string {
 // about are the rules for one flow of a cluster.
 func (e *EdgeRules) about(cluster, flow string) (out []*rule) {
 	for _, r := range e.named[cluster] {
-		if r.flow.match(flow) {
+		if r.inFlow(flow) {
 			out = append(out, r)
 		}
 	}
 	for _, r := range e.wide {
-		if r.flow.match(flow) && r.cluster.match(cluster) {
+		if r.inFlow(flow) && r.cluster.match(cluster) {
 			out = append(out, r)
 		}
 	}

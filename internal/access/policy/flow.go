@@ -62,6 +62,14 @@ func (s flowSet) has(flow string) bool {
 	return false
 }
 
+// inFlow reports whether a rule is about a flow.
+func (r *rule) inFlow(flow string) bool {
+	if ofEdge(flow) {
+		return r.edge.has(flow)
+	}
+	return r.flow.match(flow)
+}
+
 // guards are the clusters and flows that are protected: a rule names both. There, what no rule
 // allows is refused; elsewhere an edge refuses only what a rule denies.
 type guards struct {
@@ -75,7 +83,7 @@ type guard struct {
 }
 
 func (g *guards) add(r *rule) {
-	flows := flowSetOf(r.flow)
+	flows := r.edge
 	if flows == 0 {
 		return
 	}
@@ -118,16 +126,14 @@ func (c *compiler) edgeRule(path, at string, w Rule, ds []destination) {
 // decideEdge is Decide for the edge's flows. The rules that match have been found.
 func (d *decision) decideEdge(v Verdict, policies []*Policy) Verdict {
 	v.flow, v.cluster, v.source = d.q.Flow, d.q.Cluster, d.q.Source.Unmap().WithZone("")
-	protected := d.q.Protected || slices.ContainsFunc(policies, func(p *Policy) bool {
-		return p.Protects(d.q.Cluster, d.q.Flow)
-	})
 	switch {
 	case d.deny.rule != nil:
 		return v.by(kindDenied, d.deny.rule)
 	case d.allow.rule != nil:
 		v.Allow = true
 		return v.by(kindAllowed, d.allow.rule)
-	case !protected && ofEdge(d.q.Flow):
+	case d.q.Protected || !ofEdge(d.q.Flow):
+	case !slices.ContainsFunc(policies, func(p *Policy) bool { return p.Protects(d.q.Cluster, d.q.Flow) }):
 		v.Allow, v.kind = true, kindUnprotected
 	}
 	return v

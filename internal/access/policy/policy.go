@@ -37,6 +37,7 @@ func (p *Policy) Size() int {
 type rule struct {
 	name, group                   string
 	deny                          bool
+	edge                          flowSet // of flow
 	cluster, caller, egress, flow patterns
 	source                        sources
 	uid                           []uint32 // nil: any
