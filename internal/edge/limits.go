@@ -8,8 +8,8 @@ import "time"
 const (
 	// headTime is how long a client may take for PROXY header, ClientHello or CONNECT together.
 	headTime = 10 * time.Second
-	// mostPending bounds the connections of a port that have not said what they want. The oldest silent one gives its
-	// place to a new one.
+	// mostPending bounds the connections of a port that have not said what they want, or are being refused. The oldest
+	// silent one gives its place to a new one.
 	mostPending = 4096
 	// headFirst is the size of the first read: most ClientHellos fit.
 	headFirst = 2 << 10

@@ -212,6 +212,37 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// Whoever is refused, and stays to hear it, keeps nobody out: neither of the cluster nor of the edge.
+func TestTheRefusedTakeNoPlaces(t *testing.T) {
+	f := start(t, "  - {name: a, clusters: [c1], flows: [vpn], sources: ['2001:db8:0:1::/64'], allow: ['*']}\n",
+		behindBalancer+"limits: {connections: 1, perCluster: 1}\n")
+	way := func(c, at string) string {
+		return "  - {flow: vpn, destinations: ['" + strings.Replace(vpn, "c1", c, 1) + "'], upstreams: ['" + at + "']}\n"
+	}
+	f.tenant("c1", way("c1", echo(t, nil)))
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	f.tenant("c2", way("c2", gone.Addr().String()))
+	for _, x := range []struct{ source, cluster, want string }{
+		{"2001:db8:0:2::1", "c1", "403"},
+		{"2001:db8:0:2::1", "c2", "502"}, // the policy says nothing of it, and nobody is there
+		{"2001:db8:0:1::1", "c1", "200"},
+		{"2001:db8:0:1::1", "c1", "429"},
+		{"2001:db8:0:2::1", "c1", "403"}, // even while there is no place
+	} {
+		c := dial(t, f.connect) // open until the test ends
+		io.WriteString(c, "PROXY TCP6 "+x.source+" 2001:db8::1 4711 443\r\nCONNECT a:1 HTTP/1.0\r\nReversed-VPN: "+
+			strings.Replace(vpn, "c1", x.cluster, 1)+"\r\n\r\n")
+		b := make([]byte, 100)
+		if n, _ := c.Read(b); !strings.HasPrefix(string(b[:n]), "HTTP/1.1 "+x.want) {
+			t.Errorf("%s to %s: %q, want %s", x.source, x.cluster, b[:n], x.want)
+		}
+	}
+}
+
 // The running edge explains by what is in force, and with the tenant.
 func TestExplain(t *testing.T) {
 	f := start(t, "  - {name: a, group: g, clusters: [c1], flows: [api], sources: [203.0.113.7], allow: ['api.example.org']}\n", "")

@@ -192,8 +192,11 @@ func mostSilent() int { return min(mostPending, socket.Descriptors()/4) }
 // pass takes a visit through until it is let in, and gives the connection to its upstream; nil: it was refused.
 func (v *visit) pass(ctx context.Context, arrived func()) net.Conn {
 	err := v.arrive()
-	arrived()
 	if err == nil {
+		err = v.judge()
+	}
+	if err == nil { // whoever is refused stays among the silent, and takes no place of a cluster
+		arrived()
 		s := v.of.settings.Load()
 		err = v.of.counts.enter(v.route.Tenant.Name, s.PerCluster, s.Total)
 		v.entered = err == nil
@@ -205,6 +208,7 @@ func (v *visit) pass(ctx context.Context, arrived func()) net.Conn {
 	if err == nil {
 		return up
 	}
+	v.unenter()
 	defer v.leave()
 	var to redirect
 	if !errors.As(err, &to) {
@@ -216,9 +220,15 @@ func (v *visit) pass(ctx context.Context, arrived func()) net.Conn {
 
 // leave gives back what a visit had.
 func (v *visit) leave() {
-	if v.entered {
-		v.of.counts.leave(v.route.Tenant.Name)
-	}
+	v.unenter()
 	v.uncount()
 	v.conn.Close()
+}
+
+// unenter gives back the place of its cluster.
+func (v *visit) unenter() {
+	if v.entered {
+		v.entered = false
+		v.of.counts.leave(v.route.Tenant.Name)
+	}
 }

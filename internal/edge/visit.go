@@ -185,7 +185,9 @@ func redirectOf(h connecthead.Head) error {
 // more reads at least n bytes more of the head.
 func (v *visit) more(n int) error {
 	if cap(v.head)-len(v.head) < n {
-		v.head = append(make([]byte, 0, max(headFirst, len(v.head)+n)), v.head...)
+		// Doubled, since the end of a CONNECT is not known: else each read would take n bytes, and copy all before.
+		twice := min(2*len(v.head), connecthead.Most)
+		v.head = append(make([]byte, 0, max(headFirst, twice, len(v.head)+n)), v.head...)
 	}
 	got, err := io.ReadAtLeast(v.conn, v.head[len(v.head):cap(v.head)], n)
 	v.head = v.head[:len(v.head)+got]
@@ -225,11 +227,16 @@ func (v *visit) upstreams() []tenant.Upstream {
 	return []tenant.Upstream{{Address: v.dest.Service()}}
 }
 
-// enter decides, dials, and gives the connection to the upstream.
-func (v *visit) enter(ctx context.Context) (net.Conn, error) {
+// judge asks the policy.
+func (v *visit) judge() error {
 	if v.rule = v.of.judge(v.request()); !v.rule.Allow {
-		return nil, denied(v.rule)
+		return denied(v.rule)
 	}
+	return nil
+}
+
+// enter dials, and gives the connection to the upstream.
+func (v *visit) enter(ctx context.Context) (net.Conn, error) {
 	if err := v.of.audit.Admit(); err != nil {
 		return nil, err
 	}
