@@ -185,20 +185,41 @@ func TestChangesWhileTunnelsLive(t *testing.T) {
 		ping(t, c, "still")
 	}
 	runtest.Eventually(t, "the ended ones are gone", func() bool { return f.Open() == each })
+	const late = 20 // strangers now, of whom few have a record of their own
+	f.tenant("c1", way("c1"))
+	for range late {
+		c := dial(t, f.connect)
+		io.WriteString(c, "CONNECT a:1 HTTP/1.0\r\nReversed-VPN: "+vpn+"\r\n\r\n")
+		b := make([]byte, len("HTTP/1.1 403"))
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != "HTTP/1.1 403" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		c.Close()
+	}
 	for _, c := range live[1] {
 		c.Close()
 	}
-	ended := 0
+	ended, single, refused := 0, 0, 0
 	for _, r := range f.audited() {
-		if r.Count == 0 && r.Code == "policy_denied" && r.Reason != "no rule allows 127.0.0.1 for c1/vpn" {
+		if r.Cluster != "c1" || r.Code != "policy_denied" {
+			continue
+		}
+		if r.Count == 0 && (r.Reason != "no rule allows 127.0.0.1 for c1/vpn" || r.Verdict != audit.Deny) {
 			t.Errorf("%+v", r)
 		}
-		if r.Cluster == "c1" && r.Code == "policy_denied" {
-			ended += int(max(r.Count, 1))
+		switch {
+		case r.Kind == audit.KindDial && r.Up == 4*int64(len("still")):
+			ended++
+		case r.Count == 0:
+			single++
+			refused++
+		default:
+			refused += int(r.Count)
 		}
 	}
-	if ended != each {
-		t.Errorf("%d records of tunnels that a policy ended, want %d", ended, each)
+	if ended != each || refused != late || single == 0 || single >= late {
+		t.Errorf("%d records of tunnels that a policy ended, want %d; %d refusals, %d with a record, want %d", ended, each,
+			refused, single, late)
 	}
 }
 

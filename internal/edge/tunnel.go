@@ -89,6 +89,7 @@ func (v *visit) begin(cancel context.CancelCauseFunc, up net.Conn) *tunnel {
 		v.end(v.record(), err)
 		return nil
 	}
+	v.carried = true
 	v.of.metrics.Tunnels.WithLabelValues(v.at.Name).Inc()
 	return t
 }
@@ -108,7 +109,7 @@ func (v *visit) over(t *tunnel, r splice.Result) {
 	v.end(rec, err)
 }
 
-// end writes the record of a visit and counts it.
+// end writes the record of a visit and counts it. That of a tunnel is never summed: it alone says what was carried.
 func (v *visit) end(rec audit.Record, err error) {
 	f := fault.From(err)
 	rec.Duration = audit.Millis(v.of.now().Sub(v.begun))
@@ -120,7 +121,7 @@ func (v *visit) end(rec audit.Record, err error) {
 	if f != nil && f.Code == fault.CodeDialCanceled && v.name == "" {
 		return // a port scan, or a health check of a load balancer
 	}
-	if f != nil && refused(f.Code) && !errors.As(err, new(fromHub)) {
+	if f != nil && !v.carried && refused(f.Code) && !errors.As(err, new(fromHub)) {
 		rec.Kind = audit.KindRefusal
 		if v.of.refusals.Take(v.of.now(), rec, sourceOf(v.client.Addr()).String()) {
 			v.of.audit.Write(rec)

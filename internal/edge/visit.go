@@ -34,6 +34,7 @@ type visit struct {
 	local   netip.AddrPort
 	counted netip.Prefix // the source whose place it has
 	entered bool         // it has a place of its cluster
+	carried bool         // it became a tunnel
 	head    []byte       // what was read and is not used up
 
 	name  string // what the client asks for: a server name, or a destination
