@@ -91,7 +91,8 @@ func runExtAuthz(ctx context.Context, cmd *cobra.Command, f extAuthzFlags) error
 	policy, tenants := authz.NewTable(), tenant.NewTable()
 	e.server = extauthz.New(extauthz.Options{Policy: policy, Tenants: tenants, Audit: records, Log: log, Reg: reg})
 	e.policies = policyfile.New(policyfile.Options{
-		Paths: func() []string { return f.policies }, Table: policy, Log: log, Now: time.Now, Reloaded: e.server.CountReload,
+		Paths: func() []string { return f.policies }, Some: true, Table: policy, Log: log, Now: time.Now,
+		Reloaded: e.server.CountReload,
 	})
 	e.tenants = tenantfile.New(tenantfile.Options{
 		Paths: func() []string { return f.tenants }, Table: tenants, Log: log, Now: time.Now, Reloaded: e.server.CountReload,

@@ -80,7 +80,7 @@ func New(cfg Config, o Options) *Edge {
 		Unguarded: func() float64 { return float64(e.unguarded.Load()) },
 	})
 	e.policies = policyfile.New(policyfile.Options{
-		Paths: func() []string { return e.settings.Load().Policies }, Table: e.table, Log: o.Log, Now: o.Now,
+		Paths: func() []string { return e.settings.Load().Policies }, Some: true, Table: e.table, Log: o.Log, Now: o.Now,
 		Reloaded: func(err error) { e.metrics.PolicyReloads.WithLabelValues(outcome(err)).Inc() },
 	})
 	book := tenantfile.NewBook(e.tenants)

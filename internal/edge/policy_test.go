@@ -138,11 +138,16 @@ func TestABadPolicyKeepsTheLastGoodOne(t *testing.T) {
 
 // Who is protected is not known without the policy: the edge opens no port.
 func TestWithoutItsPolicyNobodyIsServed(t *testing.T) {
-	for name, text := range map[string]string{"missing": "", "with mistakes": "rules: 1\n"} {
+	for name, c := range map[string]struct{ text, policy, want string }{
+		"missing":           {"", "p.yaml", "p.yaml"},
+		"with mistakes":     {"rules: 1\n", "p.yaml", "p.yaml"},
+		"not in its folder": {"", "", "there is no policy in "},
+		"bad in its folder": {"rules: 1\n", "", "p.yaml"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if text != "" {
-				if err := os.WriteFile(filepath.Join(dir, "p.yaml"), []byte(text), 0o600); err != nil {
+			if c.text != "" {
+				if err := os.WriteFile(filepath.Join(dir, "p.yaml"), []byte(c.text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -153,12 +158,12 @@ func TestWithoutItsPolicyNobodyIsServed(t *testing.T) {
 			at := ln.Addr().String()
 			ln.Close()
 			cfg, err := edge.ParseConfig("edge.yaml", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: EdgeConfig\nhealthListen: 127.0.0.1:0\n"+
-				"runDir: "+dir+"/run\ntenants: ["+dir+"]\npolicies: ["+dir+"/p.yaml]\nlisteners: [{name: tls, listen: '"+at+"', protocol: tls}]\n"))
+				"runDir: "+dir+"/run\ntenants: ["+dir+"]\npolicies: ["+dir+"/"+c.policy+"]\nlisteners: [{name: tls, listen: '"+at+"', protocol: tls}]\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			e := edge.New(cfg, edge.Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
-			if err := e.Run(t.Context(), t.Context()); err == nil || !strings.Contains(err.Error(), "p.yaml") {
+			if err := e.Run(t.Context(), t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Error(err)
 			}
 			if c, err := net.Dial("tcp", at); err == nil {

@@ -19,6 +19,7 @@ import (
 // Options are what Files need.
 type Options struct {
 	Paths    func() []string // files and folders, as they are configured now
+	Some     bool            // what no rule names is open: without any good file the last ones stay
 	Table    *authz.Table    // where the policy is put into force
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -45,8 +46,8 @@ type content struct {
 func New(o Options) *Files {
 	p := &Files{table: o.Table, read: readBounded, rules: map[string]int{}}
 	p.Files = confdir.New(confdir.Options[content]{
-		Words: words(), Paths: o.Paths, Read: p.content, Apply: p.apply, Log: o.Log, Now: o.Now, Reloaded: o.Reloaded,
-		Disk: func(path string, most int64) ([]byte, error) { return p.read(path, most) },
+		Words: words(), Paths: o.Paths, Some: o.Some, Read: p.content, Apply: p.apply, Log: o.Log, Now: o.Now,
+		Reloaded: o.Reloaded, Disk: func(path string, most int64) ([]byte, error) { return p.read(path, most) },
 	})
 	return p
 }

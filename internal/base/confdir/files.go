@@ -22,6 +22,7 @@ type Files[T any] struct {
 	leads   map[string][]string // from other paths that a file was read at: lists, where links lead
 	refused map[string]Refusal  // by file, until it is good again
 	altered bool                // refused differs from what is published
+	owed    bool                // files went and are in force: the next reading is of all
 	changed time.Time           // of what is in force
 
 	moved  chan struct{} // the paths have changed: the watcher compares them

@@ -27,6 +27,9 @@ func (p *Files[T]) Judge(paths []string) error {
 			errs = append(errs, err)
 		}
 	}
+	if p.Some && len(paths) > 0 && len(files) == 0 && err == nil {
+		errs = append(errs, p.Words.none(paths))
+	}
 	return errors.Join(errs...)
 }
 
@@ -37,6 +40,9 @@ func (p *Files[T]) Load(named ...string) error {
 	defer p.mu.Unlock()
 	paths := p.Paths() // under the lock, so that no other reading puts older paths into force
 	defer p.publish()
+	if p.owed {
+		named = nil
+	}
 	files, gone, err := p.look(paths, named)
 	if err != nil { // a folder that is gone for a moment must not open or close anything
 		p.Reloaded(err)
@@ -57,6 +63,14 @@ func (p *Files[T]) Load(named ...string) error {
 			}
 			change.Good[file] = content
 		}
+		if p.owed = p.Some && len(paths) > 0 && len(change.Good) == 0 && !p.remains(gone); p.owed {
+			if len(refused) > 0 {
+				return refusalsOf(refused)
+			}
+			err := p.Words.none(paths)
+			p.Reloaded(err)
+			return err
+		}
 		for _, file := range gone {
 			p.forget(file)
 		}
@@ -73,6 +87,17 @@ func (p *Files[T]) Load(named ...string) error {
 			return refusalsOf(refused)
 		}
 	}
+}
+
+// remains reports whether a good file is in force that has not gone.
+func (p *Files[T]) remains(gone []string) bool {
+	left := p.good
+	for _, file := range gone {
+		if p.files[file].good != nil {
+			left--
+		}
+	}
+	return left > 0
 }
 
 // readFile reads one file, with the stamps of all that it reads.

@@ -166,6 +166,53 @@ func TestAFolderThatCannotBeReadChangesNothing(t *testing.T) {
 	}
 }
 
+// The last good file stays in force when it goes, until there is another: without any too much would be open.
+func TestTheLastFileStays(t *testing.T) {
+	r := newRig(t)
+	r.files.Some = true
+	gone := func(name string) string {
+		t.Helper()
+		if err := os.Remove(r.path(name)); err != nil {
+			t.Fatal(err)
+		}
+		return r.path(name)
+	}
+	if err := r.load(nil, "", map[string]string{}); err == nil || !strings.Contains(err.Error(), "there is no word in "+r.dir) {
+		t.Fatal(err)
+	}
+	r.write("a.yaml", "x")
+	r.write("b.yaml", "y")
+	if err := r.load([]string{r.path("a.yaml")}, "a.yaml b.yaml", map[string]string{"a.yaml": "x", "b.yaml": "y"}); err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{"b.yaml": "y"}
+	if err := r.load([]string{gone("a.yaml")}, "", last); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range [][]string{{gone("b.yaml")}, nil} {
+		if err := r.load(named, "", last); err == nil || staying(err) != "everything stays as it was" {
+			t.Fatal(err)
+		}
+	}
+	r.write("c.yaml", "bad") // as if it had been renamed, with a mistake
+	if err := r.load([]string{r.path("c.yaml")}, "c.yaml", last, "c.yaml"); err == nil {
+		t.Fatal("no error")
+	}
+	r.write("c.yaml", "z")
+	// Refused ones are read once more, since another went.
+	if err := r.load([]string{r.path("c.yaml")}, "c.yaml c.yaml", map[string]string{"c.yaml": "z"}); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := r.files.Judge([]string{other}); err == nil {
+		t.Error("a folder without a file is good")
+	}
+	r.dir = other
+	if err := r.load(nil, "", map[string]string{"c.yaml": "z"}); err == nil {
+		t.Error("no error")
+	}
+}
+
 // A status lists the newest refusals, and counts all.
 func TestTheListOfRefusalsIsBounded(t *testing.T) {
 	r := newRig(t)

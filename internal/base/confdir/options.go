@@ -4,6 +4,7 @@ package confdir
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -30,6 +31,12 @@ func (w Words) missing(path string, err error) error {
 	return fault.Newf(fault.CodeConfig, "the %s %s cannot be read", w.One, path).Because(err).Hint("correct %s", w.Setting)
 }
 
+// none is the fault of paths without a file.
+func (w Words) none(paths []string) error {
+	return fault.Newf(fault.CodeConfig, "there is no %s in %s", w.One, strings.Join(paths, ", ")).
+		Hint("write one, or take %s out of the configuration", w.Setting)
+}
+
 // Reader returns the content of a file of at most so many bytes.
 type Reader func(path string, most int64) ([]byte, error)
 
@@ -40,6 +47,9 @@ func ReadDisk(path string, most int64) ([]byte, error) { return private.ReadPubl
 type Options[T any] struct {
 	Words Words
 	Paths func() []string // files and folders, as they are configured now
+	// Some says that without any file too much would be open. If no good one would be left, those that go stay in
+	// force, and a first reading that finds none fails.
+	Some bool
 
 	// Read returns the content of one file. A change of any file that it reads has it called again.
 	Read func(file string, read Reader) (T, error)
