@@ -82,6 +82,9 @@ func printEdge(w io.Writer, st admin.EdgeStatus, now time.Time) error {
 	}
 	fmt.Fprintf(w, "%d of %s open, of %s\n", st.Tunnels.Open, plural(st.Tunnels.Limit, "tunnel"),
 		plural(st.Tunnels.Clusters, "cluster"))
+	for _, a := range st.Tenants.Away {
+		fmt.Fprintf(w, "warning: %s says nothing about tenants, those that are known stay: %s\n", a.Source, a.Reason)
+	}
 	for _, r := range st.Tenants.Refusals {
 		printRefusal(w, &r)
 	}

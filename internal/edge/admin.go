@@ -41,6 +41,9 @@ func (e *Edge) Status() admin.EdgeStatus {
 	for _, f := range e.feeds {
 		st := f.Status()
 		out.Tenants.Refused += st.Refused
+		if st.Away != "" {
+			out.Tenants.Away = append(out.Tenants.Away, admin.EdgeSource{Source: f.Source, Reason: st.Away})
+		}
 		for _, r := range st.Refusals {
 			out.Tenants.Refusals = append(out.Tenants.Refusals, admin.PolicyRefusal(r))
 		}

@@ -101,7 +101,8 @@ func New(cfg Config, o Options) *Edge {
 	}
 	if k := cfg.Kubernetes; k != nil {
 		access := func() (kube.Access, error) { return kube.Load(k.Kubeconfig, os.Getenv) }
-		follow("Kubernetes", objects{kube.NewTenants(kube.NewClientOf(access, nil), o.Log, k.Namespace)}.follow)
+		from := kube.NewTenants(kube.NewClientOf(access, nil), o.Log, k.Namespace)
+		follow("Kubernetes", func(ctx context.Context, into *tenantfile.Feed) error { return from.Run(ctx, objects{into}) })
 	}
 	return e
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
@@ -85,6 +84,7 @@ func (h *hubFeed) follow(ctx context.Context, into *tenantfile.Feed) error {
 			return nil
 		}
 		if err != nil {
+			into.Away(err)
 			f := fault.From(err)
 			if f.Code != told {
 				h.log.Warn("a hub does not say which clusters it has; the last known tenants stay", "hub", h.door.Name,
@@ -106,6 +106,7 @@ func (h *hubFeed) follow(ctx context.Context, into *tenantfile.Feed) error {
 			}
 			into.Replace(texts)
 		}
+		into.Away(nil)
 		if !run.Wait(ctx, feedFirst) { // whatever the hub does, it is asked once a second at most
 			return nil
 		}
@@ -128,22 +129,28 @@ func (h *hubFeed) ask(ctx context.Context, version string) (out admin.ClusterNam
 }
 
 // objects makes tenants of objects of kind EdgeTenant. While the API server is away, what is known stays.
-type objects struct{ *kube.Objects }
+type objects struct{ *tenantfile.Feed }
 
-func (o objects) follow(ctx context.Context, into *tenantfile.Feed) error {
-	return o.Run(ctx, func(all map[string]json.RawMessage) {
-		texts := make(map[string][]byte, len(all))
-		for name, raw := range all {
-			texts[name] = objectText(raw)
-		}
-		into.Replace(texts)
-	}, func(name string, raw json.RawMessage) {
-		if raw == nil {
-			into.Change(nil, []string{name})
-			return
-		}
-		into.Change(map[string][]byte{name: objectText(raw)}, nil)
-	})
+// Whole implements kube.Receiver.
+func (o objects) Whole(all map[string]json.RawMessage, cut bool) {
+	texts := make(map[string][]byte, len(all))
+	for name, raw := range all {
+		texts[name] = objectText(raw)
+	}
+	if cut { // what is not in it may exist
+		o.Change(texts, nil)
+		return
+	}
+	o.Replace(texts)
+}
+
+// One implements kube.Receiver.
+func (o objects) One(name string, raw json.RawMessage) {
+	if raw == nil {
+		o.Change(nil, []string{name})
+		return
+	}
+	o.Change(map[string][]byte{name: objectText(raw)}, nil)
 }
 
 // objectText is an object as a file has it, without what the API server adds.

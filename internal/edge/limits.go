@@ -17,6 +17,8 @@ const (
 	namesAnswer = 45 * time.Second
 	// feedFirst is the wait after a source of tenants gave no answer; it doubles up to feedMost.
 	feedFirst, feedMost = time.Second, 30 * time.Second
+	// feedsHeard is how long an edge that takes over ports waits for its sources of tenants first.
+	feedsHeard = 30 * time.Second
 	// discard is what is read and thrown away behind a refusal.
 	discard = 64 << 10
 	// answerTime bounds the writing of a refusal.

@@ -26,17 +26,22 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	}
 	e.watchCoverage()
 	e.upstreams.look(e.log)
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g := run.NewGroup(inner)
+	for _, f := range e.feeds {
+		g.Go(f.Source, f.run)
+	}
+	e.hear(ctx)
 	open, err := e.listen(ctx)
 	if err != nil {
-		return err
+		cancel()
+		return errors.Join(err, g.Wait())
 	}
 	for _, ln := range open.ports {
 		e.portsAt = append(e.portsAt, ln.Addr().String())
 	}
 	e.healthAt = open.health.Addr().String()
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	g := run.NewGroup(inner)
 	front := run.NewGroup(inner) // of probes and the admin socket: another edge may take them over
 	front.Go("health", func(ctx context.Context) error { return e.health().Serve(ctx, open.health) })
 	front.Go("admin socket", func(ctx context.Context) error {
@@ -45,9 +50,6 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	})
 	g.Go("policy", e.policies.Watch)
 	g.Go("tenants", e.files.Watch)
-	for _, f := range e.feeds {
-		g.Go(f.Source, f.run)
-	}
 	g.Do(func(ctx context.Context) { run.Every(ctx, limit.AuditTold, e.sum) })
 	g.Do(func(ctx context.Context) { run.Every(ctx, coverageEvery, e.watchCoverage) })
 	doors, tunnels := run.NewGroup(ctx), run.NewGroup(inner)
@@ -85,6 +87,23 @@ func (e *Edge) Run(ctx, hard context.Context) error {
 	err = errors.Join(err, front.Wait(), g.Wait())
 	e.sum()
 	return err
+}
+
+// hear waits until all sources of tenants have answered, if another edge serves meanwhile: before it hands over, this
+// one should know what that one does.
+func (e *Edge) hear(ctx context.Context) {
+	if e.from == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, feedsHeard)
+	defer cancel()
+	for _, f := range e.feeds {
+		select {
+		case <-f.Heard():
+		case <-ctx.Done():
+			e.log.Warn("a source of tenants says nothing; the ports are taken over without its tenants", "source", f.Source)
+		}
+	}
 }
 
 // opened is all on which an edge listens.
@@ -135,7 +154,11 @@ func (e *Edge) port(ctx context.Context, name, setting, address string) (net.Lis
 	if ln := e.from.take(name, address); ln != nil {
 		return ln, nil
 	}
-	return listener.Listen(ctx, setting, address)
+	ln, err := listener.Listen(ctx, setting, address)
+	if f := fault.From(err); f != nil && f.Code == fault.CodeAddressBusy {
+		err = f.Hint("%s; to replace an edge that runs here with this one, use --take-over", f.Next)
+	}
+	return ln, err
 }
 
 func (e *Edge) health() listener.Health {

@@ -37,6 +37,13 @@ type EdgeTenants struct {
 	InForce  int             `json:"inForce"`
 	Refused  int             `json:"refused,omitempty"`  // files
 	Refusals []PolicyRefusal `json:"refusals,omitempty"` // the newest of them first
+	Away     []EdgeSource    `json:"away,omitempty"`     // sources that say nothing now; what is known of them stays
+}
+
+// EdgeSource is a hub or Kubernetes, from which tenants come.
+type EdgeSource struct {
+	Source string `json:"source"`
+	Reason string `json:"reason"`
 }
 
 // EdgeTunnels counts the tunnels that are open.

@@ -39,25 +39,29 @@ const (
 	tenantsPath = group + "/" + tenantsKind
 )
 
-// Run follows until ctx ends. It calls whole with all objects by namespace/name after each list, and
-// one for each change after it; without raw the object is gone.
-func (o *Objects) Run(ctx context.Context, whole func(map[string]json.RawMessage),
-	one func(name string, raw json.RawMessage)) error {
+// Receiver takes what Objects find out, one call at a time.
+type Receiver interface {
+	// Whole has all objects by namespace/name. Those of a list that is cut short say nothing about others.
+	Whole(all map[string]json.RawMessage, cut bool)
+	// One is a change; without raw the object is gone.
+	One(name string, raw json.RawMessage)
+	// Away says why the API server cannot be read; nil: it can, and all that it has is handed over.
+	Away(why error)
+}
+
+// Run follows until ctx ends.
+func (o *Objects) Run(ctx context.Context, to Receiver) error {
 	defer o.client.Close()
 	version, told := "", fault.Code("")
 	var failed tries
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := o.turn(ctx, &version, whole, func(name string, raw json.RawMessage) {
-			told = ""
-			if name != "" {
-				one(name, raw)
-			}
-		})
+		err := o.turn(ctx, &version, to, func() { told = "" })
 		if ctx.Err() != nil {
 			break
 		}
 		if x := fault.From(err); x != nil && answered(err) != http.StatusGone && !errors.Is(err, errPartial) {
+			to.Away(err)
 			if x.Code != told {
 				o.log.Warn("Kubernetes cannot be read", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
 			}
@@ -74,8 +78,7 @@ func (o *Objects) Run(ctx context.Context, whole func(map[string]json.RawMessage
 }
 
 // turn lists if necessary, and watches once.
-func (o *Objects) turn(ctx context.Context, version *string, whole func(map[string]json.RawMessage),
-	one func(name string, raw json.RawMessage)) error {
+func (o *Objects) turn(ctx context.Context, version *string, to Receiver, met func()) error {
 	if *version == "" {
 		all := map[string]json.RawMessage{}
 		what := o.what
@@ -93,18 +96,20 @@ func (o *Objects) turn(ctx context.Context, version *string, whole func(map[stri
 			o.log.Warn("Kubernetes has more objects than are read", telemetry.AttrCode, fault.CodeLimit, "path", o.what.path,
 				"bound", kubeObjects)
 		}
-		whole(all)
+		to.Whole(all, l.over)
+		to.Away(nil)
 		*version = l.version
 	}
 	lasts := kubeWatch + rand.N(kubeWatch)
 	next, err := o.client.watch(ctx, o.what, *version, lasts, func(kind string, raw json.RawMessage) {
-		switch kind {
-		case eventBookmark:
-			one("", nil) // the API server answers
-		case eventDeleted:
-			one(nameOf(raw), nil)
+		met()
+		to.Away(nil)
+		switch name := nameOf(raw); {
+		case kind == eventBookmark || name == "": // the API server answers
+		case kind == eventDeleted:
+			to.One(name, nil)
 		default:
-			one(nameOf(raw), raw)
+			to.One(name, raw)
 		}
 	})
 	if *version = next; answered(err) == http.StatusGone {

@@ -33,18 +33,20 @@ type FeedOptions struct {
 type Feed struct {
 	FeedOptions
 	again chan struct{}
+	heard chan struct{} // closed once the source has said all that it has
 
 	mu      sync.Mutex
 	texts   map[string][sha256.Size]byte // handed over last, by name
 	waiting map[string]content           // good, but others have what they claim
 	refused map[string]confdir.Refusal
+	away    string // why the source says nothing now
 }
 
 // NewFeed makes a Feed without tenants.
 func NewFeed(o FeedOptions) *Feed {
 	f := &Feed{
-		FeedOptions: o, again: make(chan struct{}, 1), texts: map[string][sha256.Size]byte{},
-		waiting: map[string]content{}, refused: map[string]confdir.Refusal{},
+		FeedOptions: o, again: make(chan struct{}, 1), heard: make(chan struct{}), away: "it has not answered yet",
+		texts: map[string][sha256.Size]byte{}, waiting: map[string]content{}, refused: map[string]confdir.Refusal{},
 	}
 	o.Book.join(o.Source, func() {
 		select {
@@ -57,6 +59,24 @@ func NewFeed(o FeedOptions) *Feed {
 
 // Again receives when a refused tenant may be good now: call Retry.
 func (f *Feed) Again() <-chan struct{} { return f.again }
+
+// Heard is closed once the source has said all that it has.
+func (f *Feed) Heard() <-chan struct{} { return f.heard }
+
+// Away notes why the source says nothing; nil: it has said all that it has.
+func (f *Feed) Away(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away = ""; why != nil {
+		f.away = fault.From(why).Error()
+		return
+	}
+	select {
+	case <-f.heard:
+	default:
+		close(f.heard)
+	}
+}
 
 // Replace makes the texts all that there is.
 func (f *Feed) Replace(texts map[string][]byte) {
@@ -148,7 +168,7 @@ func (f *Feed) refuse(name string, err error) {
 func (f *Feed) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := Status{Tenants: f.Book.count(f.Source)}
+	out := Status{Tenants: f.Book.count(f.Source), Away: f.away}
 	out.Refused = len(f.refused)
 	for _, name := range slices.Sorted(maps.Keys(f.refused)) {
 		if len(out.Refusals) == feedRefusals {

@@ -52,7 +52,8 @@ type content struct {
 type Status struct {
 	confdir.Status
 
-	Tenants int // in force
+	Tenants int    // in force
+	Away    string // why the source says nothing now; empty: it does
 }
 
 // New makes Files that have read nothing yet.
@@ -96,7 +97,9 @@ func (f *Files) apply(c confdir.Change[content]) confdir.Outcome {
 }
 
 // Status may be called while files are read.
-func (f *Files) Status() Status { return Status{f.Files.Status(), f.book.count(files)} }
+func (f *Files) Status() Status {
+	return Status{Status: f.Files.Status(), Tenants: f.book.count(files)}
+}
 
 // refusal is the fault of a file whose tenant claims what others have.
 func refusal(file string, text []byte, claims []tenant.Claim, owner map[string]place) error {
