@@ -26,7 +26,7 @@ func (x *cluster) edge(t *testing.T) {
 	if x.other == nil {
 		t.Fatal("there is no second cluster")
 	}
-	e, err := x.rig.StartEdge(x.ctx, officeOnly)
+	e, err := x.rig.StartEdge(x.ctx, rig.EdgeOptions{Name: "edge", Address: rig.EdgeAddress, Rules: officeOnly})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,7 @@ func TestKube(t *testing.T) {
 	t.Run("killed agent", x.killedAgent)
 	t.Run("two clusters", x.twoClusters)
 	t.Run("edge", x.edge)
+	t.Run("tenants are objects", x.edgeObjects)
 	t.Run("nothing left", x.nothingLeft)
 }
 

@@ -16,16 +16,27 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/edge"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // Edge is a `tombolo edge` on the public network, and an office whose people use it.
 type Edge struct {
+	EdgeOptions
+
 	rig     *Rig
 	dir     string
 	machine *lab.Host
-	office  *lab.Host
 	proc    *Process
+}
+
+// EdgeOptions say what an edge is.
+type EdgeOptions struct {
+	Name       string
+	Address    string // on the public network
+	Rules      string // of its policy
+	Kubernetes string // where it watches tenants, as its configuration has it; empty: tenants are files
 }
 
 // EdgeName is the name of the cluster's kube-apiserver at an edge.
@@ -34,46 +45,52 @@ func (c *Cluster) EdgeName() string { return "api." + c.Name + ".test" }
 // APIServer is where kube-apiserver listens.
 func (c *Cluster) APIServer() string { return net.JoinHostPort(c.control, "6443") }
 
-// StartEdge runs an edge without tenants, with the rules of a policy.
-func (r *Rig) StartEdge(ctx context.Context, rules string) (*Edge, error) {
+// StartEdge runs an edge without tenants.
+func (r *Rig) StartEdge(ctx context.Context, o EdgeOptions) (*Edge, error) {
 	begin := time.Now()
-	e := &Edge{rig: r, dir: filepath.Join(r.Dir, "edge")}
+	e := &Edge{EdgeOptions: o, rig: r, dir: filepath.Join(r.Dir, o.Name)}
 	if err := os.MkdirAll(e.tenants(), 0o755); err != nil {
 		return nil, err
 	}
 	var err error
-	if e.machine, err = r.plug(ctx, "edge", "edge", EdgeAddress); err != nil {
+	if e.machine, err = r.plug(ctx, o.Name, o.Name, o.Address); err != nil {
 		return nil, err
 	}
-	if e.office, err = r.plug(ctx, "office", "office", OfficeAddress); err != nil {
-		return nil, err
+	if r.office == nil {
+		if r.office, err = r.plug(ctx, "office", "office", OfficeAddress); err != nil {
+			return nil, err
+		}
 	}
 	config, policy := filepath.Join(e.dir, "edge.yaml"), filepath.Join(e.dir, "policy.yaml")
-	text := "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\n" + rules
+	text := "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\n" + o.Rules
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		return nil, err
+	}
+	tenants := fmt.Sprintf("tenants: [%q]", e.tenants())
+	if o.Kubernetes != "" {
+		tenants = "kubernetes: " + o.Kubernetes
 	}
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: tombolo.dev/v1alpha1
 kind: EdgeConfig
 runDir: %q
 listeners: [{name: tls, listen: ':%s', protocol: tls}]
-tenants: [%q]
+%s
 policies: [%q]
 audit: {path: %q}
-`, e.dir, EdgePort, e.tenants(), policy, e.records()), 0o600); err != nil {
+`, e.dir, EdgePort, tenants, policy, e.records()), 0o600); err != nil {
 		return nil, err
 	}
 	args := []string{r.tombolo, "edge", "--config", config}
-	if e.proc, err = r.start(e.dir, launch{name: "edge", host: e.machine, args: args}); err != nil {
+	if e.proc, err = r.start(e.dir, launch{name: o.Name, host: e.machine, args: args}); err != nil {
 		return nil, err
 	}
-	r.edge = e // from here on Close stops it
+	r.edges = append(r.edges, e) // from here on Close stops it
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if err := await(ctx, "wait for the edge", e.proc, e.ready); err != nil {
+	if err := await(ctx, "wait for "+o.Name, e.proc, e.ready); err != nil {
 		return nil, err
 	}
-	r.step("edge is up at "+net.JoinHostPort(EdgeAddress, EdgePort), begin)
+	r.step(o.Name+" is up at "+net.JoinHostPort(o.Address, EdgePort), begin)
 	return e, nil
 }
 
@@ -95,6 +112,12 @@ func (e *Edge) ready(ctx context.Context) error {
 		return fmt.Errorf("the edge says %s", answer.Status)
 	}
 	return nil
+}
+
+// Status is what the edge tells those on its machine.
+func (e *Edge) Status(ctx context.Context) (st admin.EdgeStatus, err error) {
+	err = admin.OverSocket(edge.AdminSocket(e.dir)).Call(ctx, http.MethodGet, "/v1/status", nil, &st)
+	return st, err
 }
 
 // Log is the end of what the edge wrote.
@@ -143,8 +166,8 @@ func (e *Edge) Records() (out []audit.Record, err error) {
 // kubectlArgs is the command line of kubectl against a cluster by way of the edge: it dials the edge, says the
 // cluster's name, and wants that name in kube-apiserver's own certificate.
 func (e *Edge) kubectlArgs(c *Cluster, args []string) ([]string, error) {
-	path := c.kubeconfig("edge")
-	server := "https://" + net.JoinHostPort(EdgeAddress, EdgePort)
+	path := c.kubeconfig(e.Name)
+	server := "https://" + net.JoinHostPort(e.Address, EdgePort)
 	return c.kubectlWith(path, args), c.pki.kubeconfigBehind(path, server, c.EdgeName(), "admin")
 }
 
@@ -155,7 +178,7 @@ func (e *Edge) Kubectl(ctx context.Context, c *Cluster, args ...string) (string,
 
 // KubectlInput is Kubectl with something on its standard input.
 func (e *Edge) KubectlInput(ctx context.Context, in io.Reader, c *Cluster, args ...string) (string, error) {
-	return e.kubectlAt(ctx, e.office, in, c, args)
+	return e.kubectlAt(ctx, e.rig.office, in, c, args)
 }
 
 // KubectlElsewhere runs kubectl on the hub's machine, through the edge.
@@ -181,5 +204,5 @@ func (e *Edge) StartKubectl(ctx context.Context, out io.Writer, c *Cluster, args
 	}
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
-	return e.office.Start(cmd)
+	return e.rig.office.Start(cmd)
 }

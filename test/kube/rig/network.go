@@ -18,6 +18,8 @@ const (
 	EdgeAddress    = "203.0.113.11"
 	EdgePort       = "443"
 	OfficeAddress  = "203.0.113.12" // of people with a kubectl
+	AllAddress     = "203.0.113.13" // of an edge that watches all namespaces
+	OneAddress     = "203.0.113.14" // and of one that watches one
 	NodeAddress    = "10.0.0.10"
 	NodeRange      = "10.0.0.0/24"
 	PodRange       = "10.244.0.0/16"

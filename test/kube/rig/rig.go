@@ -42,7 +42,8 @@ type Rig struct {
 	wan      *lab.Host
 	hubHost  *lab.Host
 	hub      *Hub
-	edge     *Edge
+	edges    []*Edge
+	office   *lab.Host // once there is an edge
 
 	mu       sync.Mutex
 	clusters []*Cluster
@@ -116,8 +117,8 @@ func (r *Rig) Close() error {
 	for _, c := range r.clusters {
 		c.stop()
 	}
-	if r.edge != nil {
-		r.edge.proc.stop()
+	for _, e := range r.edges {
+		e.proc.stop()
 	}
 	if r.hub != nil {
 		_ = r.hub.proc.Stop(5 * time.Second) // how it ends is not what is tested here
@@ -132,8 +133,8 @@ func (r *Rig) handOver() error {
 	if r.hub != nil {
 		told = append(told, runtest.WroteFile("the hub's log", r.hub.proc.Log))
 	}
-	if r.edge != nil {
-		told = append(told, runtest.WroteFile("the edge's log", r.edge.proc.Log))
+	for _, e := range r.edges {
+		told = append(told, runtest.WroteFile("the log of "+e.Name, e.proc.Log))
 	}
 	for _, c := range r.clusters {
 		if c.node == nil {
