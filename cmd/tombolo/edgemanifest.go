@@ -20,13 +20,14 @@ a Service that keeps the clients' addresses (externalTrafficPolicy Local), by wh
 policy decides.
 
 Tenants, and policies with --policies, are files in ConfigMaps of the namespace, which are
-read again when they change. A ConfigMap holds 1 MiB: about 2,000 tenants.
+read again when they change. A ConfigMap holds 1 MiB: about 2,000 tenants. With
+--watch-tenants they are objects of kind EdgeTenant, in all namespaces.
 
 Behind a load balancer that hides the clients' addresses, let it send the PROXY protocol
 and name its addresses with --proxy-protocol-from.
 
-The pods run as uid 65532, with a read-only root, without capabilities and without an API
-token. They listen on ports above 1024, to which the Service leads.`,
+The pods run as uid 65532, with a read-only root, without capabilities, and without an API
+token unless they watch tenants. They listen on ports above 1024, to which the Service leads.`,
 		Example: `  tombolo edge manifest --image registry.example/tombolo:v1 --policies tombolo-edge-policies |
     kubectl apply -f -
   kubectl -n tombolo-system create configmap tombolo-edge-tenants --from-file=tenants/
@@ -34,6 +35,9 @@ token. They listen on ports above 1024, to which the Service leads.`,
   kubectl -n tombolo-system exec deploy/tombolo-edge -- tombolo edge status`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Objects && !cmd.Flags().Changed("tenants") {
+				o.Tenants = ""
+			}
 			out, err := manifest.Edge(o)
 			return writeManifest(cmd, to, out, err)
 		},
@@ -41,6 +45,7 @@ token. They listen on ports above 1024, to which the Service leads.`,
 	f := cmd.Flags()
 	to.register(cmd, outReplaces)
 	f.StringVar(&o.Tenants, "tenants", o.Tenants, "`NAME` of the ConfigMap with a file for each tenant")
+	f.BoolVar(&o.Objects, "watch-tenants", false, "tenants are objects of kind EdgeTenant (and files, with --tenants)")
 	f.StringVar(&o.Policies, "policies", "", "`NAME` of the ConfigMap with files of the policy")
 	f.IntVar(&o.TLSPort, "port", o.TLSPort, "`PORT` of the Service for TLS")
 	f.IntVar(&o.Connect, "connect-port", 0, "`PORT` of the Service for HTTP CONNECT, such as 8132")

@@ -13,7 +13,8 @@ import (
 type EdgeOptions struct {
 	Common
 	Exposed
-	Tenants  string // name of a ConfigMap with a file for each tenant
+	Tenants  string // name of a ConfigMap with a file for each tenant; empty: none
+	Objects  bool   // tenants are objects of kind EdgeTenant, in all namespaces
 	Policies string // name of a ConfigMap with files of the policy; empty: none
 	TLSPort  int    // of the Service
 	Connect  int    // port of the Service for CONNECT; 0: none
@@ -30,6 +31,7 @@ func EdgeDefaults() EdgeOptions {
 
 const (
 	edgeFile     = "edge.yaml"
+	tenantsRole  = "tombolo-edge-tenants" // of deploy/kubernetes/edgetenants.yaml
 	tenantsDir   = "/etc/tombolo/tenants"
 	policiesDir  = "/etc/tombolo/policies"
 	edgeTLS      = 8443 // in the container: ports below 1024 need a capability
@@ -57,8 +59,15 @@ func Edge(o EdgeOptions) ([]byte, error) {
 	if o.Connect > 0 {
 		svc.Spec.Ports[1].Port = o.Connect
 	}
-	docs := append(namespaceObject(o.Common, o.HostNetwork), accountObject(o.Common, "edge"),
-		configMap{"v1", "ConfigMap", m, map[string]string{edgeFile: config}}, svc, edgeWorkload(o, selector, tolerations))
+	docs := append(namespaceObject(o.Common, o.HostNetwork), accountObject(o.Common, "edge"))
+	if o.Objects {
+		const group = "rbac.authorization.k8s.io"
+		docs = append(docs, clusterRoleBinding{group + "/v1", "ClusterRoleBinding",
+			meta{Name: o.Namespace + "-" + o.Name, Labels: m.Labels}, roleRef{group, "ClusterRole", tenantsRole},
+			[]subject{{Kind: "ServiceAccount", Namespace: o.Namespace, Name: o.Name}}})
+	}
+	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{edgeFile: config}}, svc,
+		edgeWorkload(o, selector, tolerations))
 	if o.Replicas > 1 {
 		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m,
 			disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
@@ -68,8 +77,8 @@ func Edge(o EdgeOptions) ([]byte, error) {
 
 // edge checks the options that only an edge has.
 func (p *problems) edge(o EdgeOptions) map[string]string {
-	if o.Tenants == "" {
-		p.add("tenants", "is missing: name the ConfigMap with the tenants")
+	if o.Tenants == "" && !o.Objects {
+		p.add("tenants", "is missing: name the ConfigMap with the tenants, or use --watch-tenants")
 	}
 	p.optionalName("tenants", o.Tenants)
 	p.optionalName("policies", o.Policies)
@@ -106,7 +115,8 @@ type edgeConfig struct {
 	APIVersion   string         `yaml:"apiVersion"`
 	Kind         string         `yaml:"kind"`
 	Listeners    []edgeListener `yaml:"listeners"`
-	Tenants      []string       `yaml:"tenants"`
+	Tenants      []string       `yaml:"tenants,omitempty"`
+	Kubernetes   *struct{}      `yaml:"kubernetes,omitempty"`
 	Policies     []string       `yaml:"policies,omitempty"`
 	HealthListen string         `yaml:"healthListen"`
 	RunDir       string         `yaml:"runDir"`
@@ -127,12 +137,18 @@ type edgeProxy struct {
 
 func edgeConfigOf(o EdgeOptions) edgeConfig {
 	c := edgeConfig{
-		APIVersion: v1alpha1.Version, Kind: v1alpha1.KindEdgeConfig, Tenants: []string{tenantsDir},
+		APIVersion: v1alpha1.Version, Kind: v1alpha1.KindEdgeConfig,
 		HealthListen: ":" + strconv.Itoa(edgeHealth), RunDir: RunDir, Log: configLog{"json", o.LogLevel},
 		DrainTimeout: o.DrainTimeout.String(),
 	}
 	if o.HostNetwork {
 		c.HealthListen = loopback + c.HealthListen
+	}
+	if o.Tenants != "" {
+		c.Tenants = []string{tenantsDir}
+	}
+	if o.Objects {
+		c.Kubernetes = &struct{}{}
 	}
 	if o.Policies != "" {
 		c.Policies = []string{policiesDir}
@@ -149,10 +165,16 @@ func edgeConfigOf(o EdgeOptions) edgeConfig {
 
 func edgeComment(o EdgeOptions) []string {
 	create := "kubectl -n " + o.Namespace + " create configmap "
-	out := []string{"Made by 'tombolo edge manifest'. The pods wait for the tenants:",
-		"  " + create + o.Tenants + " --from-file=tenants/"}
+	out := []string{"Made by 'tombolo edge manifest'."}
+	if o.Objects {
+		out = append(out,
+			"Apply the kind EdgeTenant, and the role that may read it, first: deploy/kubernetes/edgetenants.yaml")
+	}
+	if o.Tenants != "" {
+		out = append(out, "The pods wait for the tenants:", "  "+create+o.Tenants+" --from-file=tenants/")
+	}
 	if o.Policies != "" {
-		out = append(out, "and for the policies:", "  "+create+o.Policies+" --from-file=policies/")
+		out = append(out, "The pods wait for the policies:", "  "+create+o.Policies+" --from-file=policies/")
 	}
 	return out
 }
@@ -177,6 +199,7 @@ func edgeWorkload(o EdgeOptions, selector map[string]string, tolerations []toler
 	}
 	pod := newPod(o.Common, "edge", box, selector, tolerations)
 	pod.Spec.Volumes, pod.Spec.Spread = volumes, spreadOver(o.Common, o.Replicas)
+	pod.Spec.AutomountToken = o.Objects
 	w := workload{"apps/v1", "Deployment", objectMeta(o.Common, "edge"), workloadSpec{
 		Replicas: o.Replicas, RevisionHistoryLimit: 3, Selector: labelSelector{selectorLabels(o.Common)}, Template: pod,
 	}}

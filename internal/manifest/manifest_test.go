@@ -89,7 +89,8 @@ func cases() map[string]func() ([]byte, error) {
 			o.Hosts, o.NoTLS, o.TrustedProxies, o.ServiceType = nil, true, []string{"10.0.0.0/8"}, "ClusterIP"
 			o.StorageClass, o.HostNetwork = "fast", true
 		}),
-		"edge-plain": edge(nil),
+		"edge-plain":   edge(nil),
+		"edge-objects": edge(func(o *EdgeOptions) { o.Tenants, o.Objects = "", true }),
 		"edge-connect": edge(func(o *EdgeOptions) {
 			o.Connect, o.Policies, o.From, o.Replicas = 8132, "policies", []string{"10.0.0.0/8", "192.0.2.7"}, 1
 			o.HostNetwork, o.ServiceType = true, "ClusterIP"
@@ -216,7 +217,7 @@ func TestPodsAskForNothing(t *testing.T) {
 				path  []any
 				value any
 			}{
-				{[]any{"automountServiceAccountToken"}, docs["ClusterRole"] != nil}, // who has no rights has no token
+				{[]any{"automountServiceAccountToken"}, docs["ClusterRoleBinding"] != nil}, // who has no rights has no token
 				{[]any{"enableServiceLinks"}, false},
 				{[]any{"securityContext", "runAsNonRoot"}, true},
 				{[]any{"securityContext", "runAsUser"}, User},
