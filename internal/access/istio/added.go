@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package istio
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// attached reports whether an EnvoyFilter is for the gateway.
+func (w Workload) attached(m Meta, s EnvoyFilterSpec) bool {
+	if m.Namespace != w.Namespace && m.Namespace != w.root() {
+		return false
+	}
+	if len(s.TargetRefs) > 0 {
+		return w.targeted(m, s.TargetRefs)
+	}
+	return s.WorkloadSelector == nil || subset(s.WorkloadSelector.Labels, w.Labels)
+}
+
+// targeted reports whether one of some references names the gateway.
+func (w Workload) targeted(m Meta, refs []TargetRef) bool {
+	name := w.Labels["gateway.networking.k8s.io/gateway-name"]
+	return name != "" && m.Namespace == w.Namespace && slices.ContainsFunc(refs, func(r TargetRef) bool {
+		return r.Kind == "Gateway" && r.Name == name
+	})
+}
+
+// added adds the chains that EnvoyFilters add, and reports patches that lead to a cluster in another way.
+func (b *chainer) added() {
+	for i, e := range b.f.EnvoyFilters {
+		if !b.w.attached(e.Metadata, e.Spec) || e.Metadata.Labels[LabelManagedBy] == ManagedBy {
+			continue
+		}
+		object := "EnvoyFilter " + e.Metadata.key()
+		for j, p := range e.Spec.ConfigPatches {
+			if c := p.Match.Context; c != "" && c != "ANY" && c != "GATEWAY" || len(p.Patch.Value) == 0 {
+				continue
+			}
+			chains, err := addedChains(p)
+			if err != nil {
+				b.problem(object, "patch %d cannot be read: %v", j, err)
+				continue
+			}
+			if chains == nil {
+				b.otherwise(object, j, p)
+				continue
+			}
+			for _, a := range chains {
+				c := Chain{Kind: Added, Object: object, Port: a.port, SNI: a.names, filter: i, patch: j, chain: a.at}
+				b.mentions(&c, a.value)
+				c.settle()
+				b.out = append(b.out, c)
+			}
+		}
+	}
+}
+
+// addedChain is a chain that a patch adds.
+type addedChain struct {
+	at    int // among those of a listener; -1: the default one, or the patch's own
+	port  uint32
+	names []string
+	value any
+}
+
+// addedChains are those of a patch; nil if it adds none.
+func addedChains(p ConfigPatch) ([]addedChain, error) {
+	if operation := p.Patch.Operation; p.ApplyTo != "FILTER_CHAIN" && p.ApplyTo != "LISTENER" ||
+		operation != "ADD" && !strings.HasPrefix(operation, "INSERT") {
+		return nil, nil
+	}
+	v, err := generic(p.Patch.Value)
+	if err != nil {
+		return nil, err
+	}
+	if p.ApplyTo == "FILTER_CHAIN" {
+		a := addedChain{at: -1, value: v, names: namesOf(v)}
+		if p.Match.Listener != nil {
+			a.port = p.Match.Listener.PortNumber
+		}
+		return []addedChain{a}, nil
+	}
+	out := []addedChain{}
+	port := number(field(field(field(v, "address"), "socket_address"), "port_value"))
+	list, _ := field(v, "filter_chains").([]any)
+	for i, c := range list {
+		out = append(out, addedChain{at: i, port: port, value: c, names: namesOf(c)})
+	}
+	if c := field(v, "default_filter_chain"); c != nil {
+		out = append(out, addedChain{at: -1, port: port, value: c})
+	}
+	return out, nil
+}
+
+// generic decodes a message of Envoy, with the names of its fields as in its definition.
+func generic(raw json.RawMessage) (any, error) {
+	plain, err := snake(raw)
+	if err != nil {
+		return nil, err
+	}
+	var v any
+	return v, json.Unmarshal(plain, &v)
+}
+
+func field(v any, name string) any {
+	m, _ := v.(map[string]any)
+	return m[name]
+}
+
+func number(v any) uint32 {
+	f, ok := v.(float64)
+	if !ok || f < 0 || f > 65535 {
+		return 0
+	}
+	return uint32(f)
+}
+
+func namesOf(chain any) (out []string) {
+	list, _ := field(field(chain, "filter_chain_match"), "server_names").([]any)
+	for _, n := range list {
+		if s, ok := n.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return serverNames(out)
+}
+
+// walk visits all texts of a value, and the names of its fields.
+func walk(v any, text, name func(string)) {
+	switch v := v.(type) {
+	case string:
+		text(v)
+	case []any:
+		for _, e := range v {
+			walk(e, text, name)
+		}
+	case map[string]any:
+		for k, e := range v {
+			name(k)
+			walk(e, text, name)
+		}
+	}
+}
+
+// dynamic are the fields and filters of Envoy by which a connection may go anywhere.
+func dynamic() []string {
+	return []string{"cluster_header", "cluster_specifier_plugin", "inline_cluster_specifier_plugin",
+		"envoy.filters.network.sni_cluster", "envoy.filters.network.sni_dynamic_forward_proxy",
+		"envoy.filters.http.dynamic_forward_proxy"}
+}
+
+// led are the clusters that a value names by their services, and whether it leads wherever a client wants.
+func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
+	var all []string
+	see := func(s string) {
+		anywhere = anywhere || slices.Contains(dynamic(), s)
+	}
+	walk(v, func(s string) { all = append(all, s); see(s) }, see)
+	slices.Sort(all)
+	for _, cluster := range b.f.Clusters {
+		for _, ns := range cluster.namespaces() {
+			for _, s := range all {
+				if strings.Contains(s, "."+ns+".svc") || strings.Contains(s, ns+"--kube-apiserver-socket") {
+					visit(cluster, s)
+				}
+			}
+		}
+	}
+	return anywhere
+}
+
+// mentions adds the clusters that the filters of an added chain lead to.
+func (b *chainer) mentions(c *Chain, v any) {
+	found := false
+	anywhere := b.led(v, func(cluster Cluster, s string) {
+		found = true
+		if way := cluster.byDestination(s); way >= 0 {
+			c.reach(Reach{cluster.Name, cluster.Ways[way].Flow, nil, way})
+			return
+		}
+		flow, way := cluster.wayTo(c.SNI, s[strings.LastIndexByte(s, '|')+1:])
+		c.reach(Reach{cluster.Name, flow, nil, way})
+	})
+	c.Others = anywhere || !found
+	if !anywhere {
+		return
+	}
+	for _, cluster := range b.f.Clusters {
+		for i, w := range cluster.Ways {
+			c.reach(Reach{cluster.Name, w.Flow, nil, i})
+		}
+	}
+}
+
+// otherwise reports a patch that leads to a cluster, and is no chain.
+func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
+	if r := p.Match.RouteConfiguration; r != nil && b.w.isConnect(r.PortNumber) {
+		return // routes of a CONNECT port are expected to lead there
+	}
+	if p.ApplyTo == "CLUSTER" || p.ApplyTo == "EXTENSION_CONFIG" || p.ApplyTo == "BOOTSTRAP" {
+		return // a cluster is reached by chains
+	}
+	v, err := generic(p.Patch.Value)
+	if err != nil {
+		b.problem(object, "patch %d cannot be read: %v", j, err)
+		return
+	}
+	seen := map[string]bool{}
+	anywhere := b.led(v, func(c Cluster, _ string) {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			b.problems = append(b.problems, Problem{Cluster: c.Name, Object: object,
+				What: fmt.Sprintf("patch %d of %s leads to the cluster: whether a guard is before it is not known", j, p.ApplyTo)})
+		}
+	})
+	if at := p.Match.Listener; anywhere && (at == nil || !b.w.isConnect(at.PortNumber)) {
+		b.problem(object, "patch %d of %s leads wherever a client wants: whether a guard is before it is not known", j,
+			p.ApplyTo)
+	}
+}
