@@ -95,6 +95,36 @@ func addedChains(p ConfigPatch) ([]addedChain, error) {
 	return out, nil
 }
 
+// addedFilters are the filters of an added chain as they are written.
+func addedFilters(p ConfigPatch, at int) ([]json.RawMessage, error) {
+	plain, err := snake(p.Patch.Value)
+	if err != nil {
+		return nil, err
+	}
+	type chain struct {
+		Filters []json.RawMessage `json:"filters"`
+	}
+	if p.ApplyTo == "FILTER_CHAIN" {
+		var c chain
+		err := json.Unmarshal(plain, &c)
+		return c.Filters, err
+	}
+	var l struct {
+		FilterChains       []chain `json:"filter_chains"`
+		DefaultFilterChain chain   `json:"default_filter_chain"`
+	}
+	if err := json.Unmarshal(plain, &l); err != nil {
+		return nil, err
+	}
+	if at < 0 {
+		return l.DefaultFilterChain.Filters, nil
+	}
+	if at >= len(l.FilterChains) {
+		return nil, fmt.Errorf("it has no chain %d", at)
+	}
+	return l.FilterChains[at].Filters, nil
+}
+
 // generic decodes a message of Envoy, with the names of its fields as in its definition.
 func generic(raw json.RawMessage) (any, error) {
 	plain, err := snake(raw)

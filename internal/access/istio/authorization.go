@@ -120,10 +120,10 @@ func (p *planner) alone(c Chain) bool {
 	return ok && sni == ""
 }
 
-// narrower are the names of other clusters that a name of this one matches too.
+// narrower are the names of other ways that a name of this one matches too.
 func narrower(c Cluster, chain Chain, r Reach) (out []string) {
 	for _, o := range chain.Reaches {
-		if o.Cluster == c.Name {
+		if o.Cluster == c.Name && o.way == r.way {
 			continue
 		}
 		for _, m := range o.Names {

@@ -2,6 +2,16 @@
 
 package istio
 
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+)
+
 // Gap is what is wrong with a way.
 type Gap string
 
@@ -20,4 +30,141 @@ type Uncovered struct {
 	Way     string // the chain or the object
 	Kind    Gap
 	Why     string
+}
+
+func (u Uncovered) String() string {
+	return fmt.Sprintf("%s/%s by the %s: %s: %s", u.Cluster, u.Flow, u.Way, u.Kind, u.Why)
+}
+
+// Coverage judges every way into clusters with lists by the objects as they stand: it has to be guarded once, and the
+// guards have to decide of every address what the list does. With names it looks at these clusters only.
+func Coverage(f Facts, w Workload, names ...string) []Uncovered {
+	chains, problems := Chains(f, w)
+	e := newEffects(f, w)
+	var out []Uncovered
+	for _, c := range f.Clusters {
+		if !c.listed() || len(names) > 0 && !slices.Contains(names, c.Name) {
+			continue
+		}
+		for _, chain := range chains {
+			for _, r := range chain.Reaches {
+				if r.Cluster != c.Name {
+					continue
+				}
+				u := Uncovered{Cluster: c.Name, Flow: r.Flow, Way: chain.String(), Kind: Unknown,
+					Why: "it leads to the cluster, and none of the cluster's ways is it"}
+				if r.way >= 0 {
+					u = e.judge(c, chain, r, u)
+				}
+				if u.Kind != "" {
+					out = append(out, u)
+				}
+			}
+		}
+		for _, p := range problems {
+			if p.Cluster == c.Name {
+				out = append(out, Uncovered{Cluster: c.Name, Flow: p.Flow, Way: p.Object, Kind: Unknown, Why: p.What})
+			}
+		}
+		out = append(out, beside(f, c)...)
+	}
+	slices.SortStableFunc(out, func(a, b Uncovered) int {
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Flow, b.Flow), strings.Compare(a.Way, b.Way))
+	})
+	return out
+}
+
+// judge compares what the guards of a chain decide with the list of a way. The kind is empty if all is well.
+func (e *effects) judge(c Cluster, chain Chain, r Reach, u Uncovered) Uncovered {
+	way := c.Ways[r.way]
+	u.Kind, u.Why = "", ""
+	if !way.Listed() {
+		return u
+	}
+	for _, s := range shapes(c, chain, r) {
+		v := e.view(chain, s)
+		own := v.own()
+		for _, a := range samples(way.List, v) {
+			want := Admits(way.List, a)
+			got, by, err := v.allows(a)
+			switch {
+			case err != nil:
+				u.Kind, u.Why = Unknown, err.Error()
+			case got == want:
+				continue
+			case len(own) == 0 && got:
+				u.Kind, u.Why = Open, "no guard is in it"
+			case got:
+				u.Kind, u.Why = Differs, fmt.Sprintf("it lets %s pass to %s, which the list refuses", a, s.asked())
+			default:
+				u.Kind, u.Why = Differs, fmt.Sprintf("it refuses %s for %s, which the list admits: %s", a, s.asked(), by)
+			}
+			return u
+		}
+		if len(own) > 1 {
+			u.Kind, u.Why = Doubled, "guards: "+strings.Join(own, ", ")
+		}
+	}
+	return u
+}
+
+// own are the guards that the controller wrote and that have a say.
+func (v view) own() (out []string) {
+	for _, g := range v.guards {
+		if g.own && (len(g.live.policies) > 0 || !g.live.deny) {
+			out = append(out, g.object)
+		}
+	}
+	return out
+}
+
+// samples are addresses of which each stands for all between two places where a verdict may change: of the list, or of
+// what is written.
+func samples(l SourceList, v view) []netip.Addr {
+	var out []netip.Addr
+	add := func(p netip.Prefix) {
+		r := plan.RangeOf(p.Masked())
+		for _, a := range []netip.Addr{r.From, r.To, r.From.Prev(), r.To.Next()} {
+			if a.IsValid() {
+				out = append(out, a)
+			}
+		}
+	}
+	for _, p := range whole() {
+		add(p)
+	}
+	for _, e := range slices.Concat(l.Allow, l.Deny) {
+		add(e.Prefix)
+	}
+	for _, g := range v.guards {
+		g.live.starts(add)
+	}
+	if v.starts != nil {
+		v.starts(add)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// Strays are ways into clusters with lists at gateways that are none of the workloads: nobody guards these.
+func Strays(f Facts, workloads ...Workload) (out []Uncovered) {
+	for _, g := range f.Gateways {
+		if slices.ContainsFunc(workloads, func(w Workload) bool { return subset(g.Spec.Selector, w.Labels) }) {
+			continue
+		}
+		alone := f
+		alone.Gateways, alone.EnvoyFilters = []Gateway{g}, nil
+		chains, _ := Chains(alone, Workload{Labels: g.Spec.Selector})
+		for _, c := range f.Clusters {
+			for _, chain := range chains {
+				for _, r := range chain.Reaches {
+					if r.Cluster == c.Name && c.listed() && (r.way < 0 || c.Ways[r.way].Listed()) {
+						out = append(out, Uncovered{Cluster: c.Name, Flow: r.Flow, Way: chain.String(), Kind: Open,
+							Why: "Gateway " + g.Metadata.key() + " is for pods that are none of the gateways with access lists"})
+					}
+				}
+			}
+		}
+	}
+	return out
 }

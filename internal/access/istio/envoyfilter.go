@@ -160,13 +160,13 @@ func own(c Cluster, way int) filter {
 }
 
 // asked is the permission of a cluster's policy in a chain that it shares: the names by which it is asked for, without
-// the narrower ones of other clusters.
+// the narrower ones of other ways.
 func asked(c Cluster, chain Chain, r Reach) []Permission {
 	var in, out []Permission
 	for _, n := range r.Names {
 		in = append(in, named(chain, n)...)
 		for _, o := range chain.Reaches {
-			if o.Cluster == c.Name {
+			if o.Cluster == c.Name && o.way == r.way {
 				continue
 			}
 			for _, m := range o.Names {

@@ -55,9 +55,13 @@ func (r *Rules) live(s shape) (live, error) {
 				if err != nil {
 					return out, err
 				}
-				principals = append(principals, id)
+				if !id.never() {
+					principals = append(principals, id)
+				}
 			}
-			out.policies = append(out.policies, livePolicy{name, principals})
+			if len(principals) > 0 {
+				out.policies = append(out.policies, livePolicy{name, principals})
+			}
 			break
 		}
 	}
@@ -181,6 +185,17 @@ func (p Principal) of(s shape) (Principal, error) {
 		return Principal{OrIDs: &PrincipalSet{}}, nil
 	}
 	return p, err
+}
+
+// never reports whether a principal, after of, matches nobody.
+func (p Principal) never() bool {
+	switch {
+	case p.AndIDs != nil:
+		return slices.ContainsFunc(p.AndIDs.IDs, Principal.never)
+	case p.OrIDs != nil:
+		return !slices.ContainsFunc(p.OrIDs.IDs, func(id Principal) bool { return !id.never() })
+	}
+	return p.NotID != nil && p.NotID.Any
 }
 
 // conditional reports whether one of several principals is more than a range.

@@ -150,3 +150,21 @@ func connectHeaders() []string { return []string{"reversed-vpn", "x-gardener-des
 func whole() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }
+
+// With are the facts after the objects that were written for a gateway have been replaced by planned ones.
+func (f Facts) With(p Planned) Facts {
+	f.EnvoyFilters = replaced(f.EnvoyFilters, p.EnvoyFilters, func(o EnvoyFilter) Meta { return o.Metadata })
+	f.AuthorizationPolicies = replaced(f.AuthorizationPolicies, p.AuthorizationPolicies,
+		func(o AuthorizationPolicy) Meta { return o.Metadata })
+	f.ConfigMaps = replaced(f.ConfigMaps, p.ConfigMaps, func(o ConfigMap) Meta { return o.Metadata })
+	return f
+}
+
+func replaced[T any](have, want []T, meta func(T) Meta) (out []T) {
+	for _, o := range have {
+		if meta(o).Labels[LabelManagedBy] != ManagedBy {
+			out = append(out, o)
+		}
+	}
+	return append(out, want...)
+}

@@ -44,7 +44,7 @@ func within(a, b string) bool {
 // example is a name that matches a host.
 func example(host string) string {
 	if rest, ok := strings.CutPrefix(host, "*"); ok {
-		return "any" + strings.ToLower(rest)
+		return "tombolo-verify" + strings.ToLower(rest)
 	}
 	return strings.ToLower(host)
 }
