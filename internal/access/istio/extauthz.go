@@ -95,6 +95,8 @@ func (p *planner) askedByName(by string) []AuthzRule {
 					why = "ext_authz tells requests apart by their destination header, not by their host"
 				case len(conditions.When) == 0:
 					why = "the chain has no server name, by which ext_authz finds the cluster"
+				case slices.ContainsFunc(conditions.When[0].Values, noTenant):
+					why = "ext_authz knows hosts as *.name, and none that begin with * otherwise"
 				}
 				if why != "" {
 					p.uncovered(c, chain, []Reach{r}, why)
@@ -156,7 +158,7 @@ func (p *planner) rules(c Cluster) (out []v1alpha1.AccessRule) {
 	flows, order := map[string][]string{}, []SourceList{}
 	lists := map[string]string{}
 	for _, w := range c.Ways {
-		if !w.Listed() || !p.asks(w) {
+		if !w.Listed() {
 			continue
 		}
 		key := text(w.List)
@@ -198,11 +200,6 @@ func (p *planner) rules(c Cluster) (out []v1alpha1.AccessRule) {
 	return out
 }
 
-// asks reports whether ext_authz decides about a way.
-func (p *planner) asks(w Way) bool {
-	return len(w.Destinations) > 0 && p.w.forConnect() == ExtAuthz || len(w.Hosts) > 0 && p.w.forChains() == ExtAuthz
-}
-
 // ruled are the entries of one rule.
 type ruled struct {
 	rule, group string
@@ -224,18 +221,24 @@ func byRule(entries []SourceEntry) (out []ruled) {
 	return out
 }
 
-// ways are those of a cluster as a tenant has them. ext_authz carries no traffic: the upstreams are never dialled.
+// ways are those of a cluster as a tenant has them, whoever is asked about them: the data is the same before and after
+// a move to or from ext_authz. It carries no traffic: the upstreams are never dialled.
 func (p *planner) ways(c Cluster) (out []v1alpha1.EdgeWay) {
 	for _, w := range c.Ways {
-		if len(w.Destinations) > 0 && p.w.forConnect() == ExtAuthz {
+		if len(w.Destinations) > 0 {
 			out = append(out, v1alpha1.EdgeWay{Flow: w.Flow, Destinations: slices.Sorted(slices.Values(w.Destinations)),
 				Upstreams: p.upstream(c, "")})
 		}
-		if len(w.Hosts) > 0 && p.w.forChains() == ExtAuthz {
-			out = append(out, v1alpha1.EdgeWay{Flow: w.Flow, Names: lower(w.Hosts), Upstreams: p.upstream(c, w.Hosts[0])})
+		if names := slices.DeleteFunc(lower(w.Hosts), noTenant); len(names) > 0 {
+			out = append(out, v1alpha1.EdgeWay{Flow: w.Flow, Names: names, Upstreams: p.upstream(c, names[0])})
 		}
 	}
 	return out
+}
+
+// noTenant reports whether a host cannot be one of a tenant.
+func noTenant(host string) bool {
+	return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.")
 }
 
 func (p *planner) upstream(c Cluster, host string) []string {

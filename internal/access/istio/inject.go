@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package istio
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Inject puts guards into the filter chains that an EnvoyFilter of somebody else adds: no other EnvoyFilter can
+// patch these. A guard is the first filter of its chain, and known by its name; a guard that is there and is not wanted
+// any more is taken out. Everything else keeps its bytes. The result is the same if it is injected into
+// again; changed says whether it differs at all.
+//
+// A chain that leads to several clusters, or wherever a client wants, gets no guard: Coverage reports it.
+func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
+	if e.Metadata.Labels[LabelManagedBy] == ManagedBy {
+		return e, false
+	}
+	wanted := map[[2]int]*filter{} // by patch and chain
+	for _, w := range workloads {
+		if !w.attached(e.Metadata, e.Spec) {
+			continue
+		}
+		chains, _ := Chains(Facts{EnvoyFilters: []EnvoyFilter{e}, Clusters: f.Clusters}, w)
+		for _, c := range chains {
+			if g := injected(f.Clusters, c); g != nil {
+				wanted[[2]int{c.patch, c.chain}] = g
+			}
+		}
+	}
+	out = e
+	for i, p := range e.Spec.ConfigPatches {
+		chains, err := addedChains(p)
+		if err != nil {
+			continue
+		}
+		value := p.Patch.Value
+		for _, c := range chains {
+			value = edit(value, place(p, c.at), wanted[[2]int{i, c.at}])
+		}
+		if bytes.Equal(value, p.Patch.Value) {
+			continue
+		}
+		if !changed {
+			out.Spec.ConfigPatches, changed = slices.Clone(e.Spec.ConfigPatches), true
+		}
+		out.Spec.ConfigPatches[i].Patch.Value = value
+	}
+	return out, changed
+}
+
+// injected is the guard for an added chain; nil: none is wanted, or none can be.
+func injected(clusters []Cluster, chain Chain) *filter {
+	if len(chain.Reaches) == 0 || chain.Others {
+		return nil
+	}
+	for _, c := range clusters {
+		var ways []int
+		for _, r := range chain.Reaches {
+			if r.Cluster != c.Name || r.way < 0 {
+				ways = nil
+				break
+			}
+			ways = append(ways, r.way)
+		}
+		if len(ways) == 1 && c.Ways[ways[0]].Listed() {
+			f := own(c, ways[0])
+			return &f
+		}
+		if len(ways) < 2 {
+			continue
+		}
+		f := filter{GuardName(c.Name), RBAC{Type: typeNetworkRBAC, StatPrefix: GuardName(c.Name),
+			Rules: &Rules{Action: "DENY", Policies: map[string]RBACPolicy{}}}}
+		for _, way := range ways {
+			if who := refused(c.Ways[way].List); len(who) > 0 {
+				f.TypedConfig.Rules.Policies[c.label(way)] = RBACPolicy{anything(), who}
+			}
+		}
+		if len(f.TypedConfig.Rules.Policies) > 0 {
+			return &f
+		}
+	}
+	return nil
+}
+
+// place is where the filters of a chain are in the value of a patch: each step is a field by its two names, or an index.
+func place(p ConfigPatch, at int) []any {
+	filters := [2]string{"filters", "filters"}
+	switch {
+	case p.ApplyTo == "FILTER_CHAIN":
+		return []any{filters}
+	case at < 0:
+		return []any{[2]string{"default_filter_chain", "defaultFilterChain"}, filters}
+	}
+	return []any{[2]string{"filter_chains", "filterChains"}, at, filters}
+}
+
+// edit puts a guard first into the list at a place, and takes all other guards out. Without a list there nothing is
+// done.
+func edit(value json.RawMessage, at []any, guard *filter) json.RawMessage {
+	from, to, ok := locate(value, at)
+	if !ok {
+		return value
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(value[from:to], &list) != nil || list == nil {
+		return value
+	}
+	keep := slices.DeleteFunc(slices.Clone(list), func(f json.RawMessage) bool { return isGuard(filterName(f)) })
+	if guard == nil && len(keep) == len(list) {
+		return value
+	}
+	if guard != nil {
+		if len(keep) == len(list)-1 && alike(list[0], guard.raw()) {
+			return value
+		}
+		keep = slices.Insert(keep, 0, guard.raw())
+	}
+	var out bytes.Buffer
+	out.Write(value[:from])
+	out.WriteByte('[')
+	for i, f := range keep {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(f)
+	}
+	out.WriteByte(']')
+	out.Write(value[to:])
+	return out.Bytes()
+}
+
+func filterName(raw json.RawMessage) string {
+	var f struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(raw, &f) != nil {
+		return ""
+	}
+	return f.Name
+}
+
+// alike reports whether two values are the same but for the order of their fields and for spaces.
+func alike(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// locate finds the bytes of a value within another one.
+func locate(raw json.RawMessage, at []any) (from, to int, ok bool) {
+	from, to = 0, len(raw)
+	for _, step := range at {
+		f, t, ok := child(raw[from:to], step)
+		if !ok {
+			return 0, 0, false
+		}
+		from, to = from+f, from+t
+	}
+	return from, to, true
+}
+
+// child finds the bytes of a field or of an element. Of a field that is there twice the last one counts.
+func child(raw json.RawMessage, step any) (from, to int, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	open, err := d.Token()
+	names, isField := step.([2]string)
+	index, _ := step.(int)
+	if err != nil || isField && open != json.Delim('{') || !isField && open != json.Delim('[') {
+		return 0, 0, false
+	}
+	for i := 0; d.More(); i++ {
+		hit := i == index
+		if isField {
+			key, err := d.Token()
+			if err != nil {
+				return 0, 0, false
+			}
+			hit = key == names[0] || key == names[1]
+		}
+		var v json.RawMessage
+		if d.Decode(&v) != nil {
+			return 0, 0, false
+		}
+		if end := int(d.InputOffset()); hit {
+			from, to, ok = end-len(v), end, true
+		}
+	}
+	return from, to, ok
+}
+
+// JSONPatch is one operation of RFC 6902.
+type JSONPatch struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Changes are the operations that turn an EnvoyFilter into what Inject made of it.
+func Changes(before, after EnvoyFilter) (out []JSONPatch) {
+	for i, p := range after.Spec.ConfigPatches {
+		if i < len(before.Spec.ConfigPatches) && !bytes.Equal(p.Patch.Value, before.Spec.ConfigPatches[i].Patch.Value) {
+			out = append(out, JSONPatch{"replace", fmt.Sprintf("/spec/configPatches/%d/patch/value", i), p.Patch.Value})
+		}
+	}
+	return out
+}

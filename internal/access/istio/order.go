@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package istio
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Ref names an object.
+type Ref struct {
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+func (r Ref) String() string { return r.Kind + " " + r.Namespace + "/" + r.Name }
+
+// Step is what is done before the next step begins.
+type Step struct {
+	Write  []Ref
+	Await  bool // until all gateways have taken over what was written
+	Remove []Ref
+}
+
+// Owned are the objects in some namespaces that were written for gateways.
+func Owned(f Facts, namespaces ...string) (out Planned) {
+	ours := func(m Meta) bool {
+		return m.Labels[LabelManagedBy] == ManagedBy && slices.Contains(namespaces, m.Namespace)
+	}
+	for _, o := range f.EnvoyFilters {
+		if ours(o.Metadata) {
+			out.EnvoyFilters = append(out.EnvoyFilters, o)
+		}
+	}
+	for _, o := range f.AuthorizationPolicies {
+		if ours(o.Metadata) {
+			out.AuthorizationPolicies = append(out.AuthorizationPolicies, o)
+		}
+	}
+	for _, o := range f.ConfigMaps {
+		if ours(o.Metadata) {
+			out.ConfigMaps = append(out.ConfigMaps, o)
+		}
+	}
+	return out
+}
+
+// written is an object with what it says as JSON.
+type written struct {
+	ref  Ref
+	text string
+}
+
+// all lists the objects of a plan: first data, then what asks for it, then the others.
+func (p Planned) all() (out []written) {
+	for _, o := range p.ConfigMaps {
+		out = append(out, written{Ref{KindConfigMap, o.Metadata.Namespace, o.Metadata.Name}, text(o.Data)})
+	}
+	for _, o := range p.AuthorizationPolicies {
+		out = append(out, written{Ref{KindAuthorizationPolicy, o.Metadata.Namespace, o.Metadata.Name}, text(o.Spec)})
+	}
+	for _, o := range p.EnvoyFilters {
+		out = append(out, written{Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}, text(o.Spec)})
+	}
+	return out
+}
+
+// Order leads from the objects that are there to those of a plan, so that no way is open in between: data before those
+// who ask for it, new objects before changed ones (an entry may have moved), and nothing is removed before all
+// gateways have what replaces it. A move to another namespace or enforcement is no special case.
+func Order(have, want Planned) (out []Step) {
+	old := map[Ref]string{}
+	for _, o := range have.all() {
+		old[o.ref] = o.text
+	}
+	steps := make([]Step, 3) // data, new, changed
+	for _, o := range want.all() {
+		before, there := old[o.ref]
+		delete(old, o.ref)
+		at := 1
+		switch {
+		case there && sameJSON(before, o.text):
+			continue
+		case o.ref.Kind == KindConfigMap:
+			at = 0
+		case there:
+			at = 2
+		}
+		steps[at].Write = append(steps[at].Write, o.ref)
+		steps[at].Await = true
+	}
+	var guards, data Step
+	for _, o := range have.all() {
+		switch _, gone := old[o.ref]; {
+		case !gone:
+		case o.ref.Kind == KindConfigMap:
+			data.Remove = append(data.Remove, o.ref)
+		default:
+			guards.Remove = append(guards.Remove, o.ref)
+		}
+	}
+	if len(data.Remove) > 0 {
+		guards.Await = len(guards.Remove) > 0 // who asks for it
+	}
+	for _, s := range append(steps, guards, data) {
+		if len(s.Write)+len(s.Remove) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func sameJSON(a, b string) bool { return a == b || alike([]byte(a), []byte(b)) }
+
+// Drain says which connections an edit ends: Envoy closes those of a filter chain that changes, after its drain time.
+type Drain struct {
+	Object    string
+	Everybody bool   // those of clusters that the edit is not about too
+	What      string // such as "connections for api.example.org at port 9443"
+}
+
+// Drains says so for the way from one plan to the next, sorted by objects.
+func Drains(before, after Planned) (out []Drain) {
+	old := map[Ref]EnvoyFilter{}
+	for _, o := range before.EnvoyFilters {
+		old[Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}] = o
+	}
+	for _, o := range after.EnvoyFilters {
+		ref := Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}
+		out = append(out, drained(ref, old[ref].Spec.ConfigPatches, o.Spec.ConfigPatches)...)
+		delete(old, ref)
+	}
+	for _, o := range before.EnvoyFilters {
+		ref := Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}
+		if _, gone := old[ref]; gone {
+			out = append(out, drained(ref, o.Spec.ConfigPatches, nil)...)
+		}
+	}
+	rules := map[Ref]string{}
+	for _, o := range (Planned{AuthorizationPolicies: before.AuthorizationPolicies}).all() {
+		rules[o.ref] = o.text
+	}
+	all := func(ref Ref) {
+		out = append(out, Drain{Object: ref.String(), Everybody: true, What: "all connections of the gateway, because each " +
+			"of its filter chains has the rules of all AuthorizationPolicies"})
+	}
+	for _, o := range (Planned{AuthorizationPolicies: after.AuthorizationPolicies}).all() {
+		if was, there := rules[o.ref]; !there || !sameJSON(was, o.text) {
+			all(o.ref)
+		}
+		delete(rules, o.ref)
+	}
+	for _, o := range (Planned{AuthorizationPolicies: before.AuthorizationPolicies}).all() {
+		if _, gone := rules[o.ref]; gone {
+			all(o.ref)
+		}
+	}
+	return out
+}
+
+// drained compares the patches of an EnvoyFilter, chain by chain.
+func drained(ref Ref, before, after []ConfigPatch) (out []Drain) {
+	old := map[string]string{}
+	for _, p := range before {
+		old[p.ApplyTo+text(p.Match)] = text(p.Patch)
+	}
+	said := map[string]bool{}
+	say := func(p ConfigPatch) {
+		key := p.ApplyTo + text(p.Match)
+		if said[key] {
+			return
+		}
+		said[key] = true
+		d := Drain{Object: ref.String(), Everybody: true, What: "all connections of the gateway"}
+		if l := p.Match.Listener; l != nil && l.FilterChain != nil && l.FilterChain.SNI != "" {
+			d.Everybody = p.ApplyTo == "HTTP_FILTER" || forShared(p)
+			d.What = "connections for " + l.FilterChain.SNI
+			if l.PortNumber != 0 {
+				d.What += fmt.Sprintf(" at port %d", l.PortNumber)
+			}
+		} else if l != nil && l.PortNumber != 0 {
+			d.What = fmt.Sprintf("all connections at port %d", l.PortNumber)
+		}
+		out = append(out, d)
+	}
+	for _, p := range after {
+		key := p.ApplyTo + text(p.Match)
+		if was, there := old[key]; !there || !sameJSON(was, text(p.Patch)) {
+			say(p)
+		}
+		delete(old, key)
+	}
+	for _, p := range before {
+		if _, gone := old[p.ApplyTo+text(p.Match)]; gone {
+			say(p)
+		}
+	}
+	return out
+}
+
+// forShared reports whether a patch puts a guard into a chain that other clusters share: that of an own one allows.
+func forShared(p ConfigPatch) bool {
+	_, _, rules, err := readFilter(p.Patch.Value)
+	return err == nil && rules != nil && rules.Action == "DENY"
+}
