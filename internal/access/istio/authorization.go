@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 // policyName is the name of the AuthorizationPolicy of a cluster.
@@ -44,6 +46,12 @@ func (p *planner) policy(c Cluster) {
 			}
 		}
 	}
+	for i, w := range c.Ways {
+		if hosts := p.awaited(c)[i]; len(hosts) > 0 {
+			when := []AuthzWhen{{Key: "connection.sni", Values: lower(hosts)}}
+			rules = append(rules, denies(w.List, AuthzRule{When: when})...)
+		}
+	}
 	if connect := p.connectRules(c); len(connect) > 0 {
 		rules = append(rules, connect...)
 		for _, port := range p.w.ConnectPorts {
@@ -57,7 +65,7 @@ func (p *planner) policy(c Cluster) {
 }
 
 // denies are the rules against whom a list refuses, under some conditions.
-func denies(l SourceList, conditions AuthzRule) (out []AuthzRule) {
+func denies(l policy.SourceList, conditions AuthzRule) (out []AuthzRule) {
 	if allow := prefixes(l.Allow); l.Protected {
 		rule := conditions
 		if len(allow) > 0 {

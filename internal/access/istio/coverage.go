@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 )
 
@@ -85,7 +86,7 @@ func (e *effects) judge(c Cluster, chain Chain, r Reach, u Uncovered) Uncovered 
 		v := e.view(chain, s)
 		own := v.own()
 		for _, a := range samples(way.List, v) {
-			want := Admits(way.List, a)
+			want := way.List.Admits(a)
 			got, by, err := v.allows(a)
 			switch {
 			case err != nil:
@@ -120,7 +121,7 @@ func (v view) own() (out []string) {
 
 // samples are addresses of which each stands for all between two places where a verdict may change: of the list, or of
 // what is written.
-func samples(l SourceList, v view) []netip.Addr {
+func samples(l policy.SourceList, v view) []netip.Addr {
 	var out []netip.Addr
 	add := func(p netip.Prefix) {
 		r := plan.RangeOf(p.Masked())

@@ -11,11 +11,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 func TestEveryEnforcementDecidesAsTheList(t *testing.T) {
 	a := shoot("a", list("203.0.113.0/24", "!203.0.113.7/32", "2001:db8::/32"))
-	f := seed(a, shoot("b", istio.SourceList{}), shoot("foo-a", list()), shoot("c", denyOnly("!198.51.100.0/24")))
+	f := seed(a, shoot("b", policy.SourceList{}), shoot("foo-a", list()), shoot("c", denyOnly("!198.51.100.0/24")))
 	for _, enforcement := range istio.Enforcements() {
 		w := gateway(enforcement)
 		written, problems := istio.Plan(f, w)
@@ -41,7 +42,7 @@ func TestEveryEnforcementDecidesAsTheList(t *testing.T) {
 					source := netip.MustParseAddr(from)
 					got := istio.Decide(g, w, istio.Question{Cluster: c.Name, Flow: way.Flow, Source: source})
 					allow, same := got.Verdict()
-					if want := istio.Admits(way.List, source); !same || allow != want || len(got.Ways) == 0 {
+					if want := way.List.Admits(source); !same || allow != want || len(got.Ways) == 0 {
 						t.Errorf("%s: %s/%s from %s: %v, want %v: %+v", enforcement, c.Name, way.Flow, from, allow, want, got)
 					}
 				}
@@ -50,8 +51,8 @@ func TestEveryEnforcementDecidesAsTheList(t *testing.T) {
 	}
 }
 
-func drawList(t *rapid.T, label string) istio.SourceList {
-	var out istio.SourceList
+func drawList(t *rapid.T, label string) policy.SourceList {
+	var out policy.SourceList
 	out.Protected = rapid.Bool().Draw(t, label+" protected")
 	for i := range rapid.IntRange(0, 6).Draw(t, label+" entries") {
 		var p netip.Prefix
@@ -62,7 +63,7 @@ func drawList(t *rapid.T, label string) istio.SourceList {
 			p = netip.PrefixFrom(netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::", rapid.IntRange(0, 3).Draw(t, "d"))),
 				rapid.IntRange(0, 128).Draw(t, "bits"))
 		}
-		e := istio.SourceEntry{Prefix: p.Masked(), Rule: fmt.Sprintf("rule-%d", i%3)}
+		e := policy.SourceEntry{Prefix: p.Masked(), Rule: fmt.Sprintf("rule-%d", i%3)}
 		if rapid.IntRange(0, 2).Draw(t, "deny") == 0 {
 			out.Deny = append(out.Deny, e)
 		} else {
@@ -84,7 +85,7 @@ func drawSource(t *rapid.T) netip.Addr {
 func drawFacts(t *rapid.T) istio.Facts {
 	var shoots []istio.Cluster
 	for _, name := range []string{"a", "foo-a", "b"}[:rapid.IntRange(1, 3).Draw(t, "shoots")] {
-		c := shoot(name, istio.SourceList{})
+		c := shoot(name, policy.SourceList{})
 		for i := range c.Ways {
 			c.Ways[i].List = drawList(t, name+"/"+c.Ways[i].Flow)
 		}
@@ -123,7 +124,7 @@ func TestWhatIsWrittenDecidesAsTheList(t *testing.T) {
 			for _, way := range c.Ways {
 				got := istio.Decide(g, w, istio.Question{Cluster: c.Name, Flow: way.Flow, Source: source})
 				allow, same := got.Verdict()
-				if want := istio.Admits(way.List, source); !same || allow != want || len(got.Ways) == 0 {
+				if want := way.List.Admits(source); !same || allow != want || len(got.Ways) == 0 {
 					t.Fatalf("%s/%s from %s: %v, want %v: %+v", c.Name, way.Flow, source, allow, want, got)
 				}
 			}

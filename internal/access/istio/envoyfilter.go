@@ -79,9 +79,36 @@ func (p *planner) filterForChains(c Cluster) {
 		}
 		patches = append(patches, insertFirst(apply, match, guard))
 	}
+	awaited := p.awaited(c)
+	for i := range c.Ways {
+		for _, h := range awaited[i] {
+			match := ListenerMatch{FilterChain: &ChainMatch{SNI: h}}
+			patches = append(patches, insertFirst("NETWORK_FILTER", match, own(c, i)))
+		}
+	}
 	if len(patches) > 0 {
 		p.out.EnvoyFilters = append(p.out.EnvoyFilters, p.envoyFilter(name, c.Name, patches))
 	}
+}
+
+// awaited are the hosts of the ways with lists that have no chain of their own yet, by way: they are guarded before
+// one opens them.
+func (p *planner) awaited(c Cluster) map[int][]string {
+	out := map[int][]string{}
+	for i, w := range c.Ways {
+		for _, h := range w.Hosts {
+			if w.Listed() && !noTenant(h) && !slices.ContainsFunc(p.chains, func(o Chain) bool {
+				return len(o.SNI) == 0 && o.leadsTo(c.Name) && !o.Connect || slices.Contains(o.SNI, h) && o.Kind != Added
+			}) {
+				out[i] = append(out[i], h)
+			}
+		}
+	}
+	return out
+}
+
+func (c Chain) leadsTo(cluster string) bool {
+	return slices.ContainsFunc(c.Reaches, func(r Reach) bool { return r.Cluster == cluster })
 }
 
 func insertFirst(apply string, match ListenerMatch, f filter) ConfigPatch {

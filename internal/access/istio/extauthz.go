@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 // The objects of ext_authz.
@@ -107,6 +108,11 @@ func (p *planner) askedByName(by string) []AuthzRule {
 			}
 		}
 	}
+	for _, c := range p.f.Clusters {
+		for _, hosts := range p.awaited(c) {
+			names = append(names, hosts...)
+		}
+	}
 	if len(names) == 0 {
 		return nil
 	}
@@ -155,7 +161,7 @@ func (p *planner) rules(c Cluster) (out []v1alpha1.AccessRule) {
 		}
 		out = append(out, r)
 	}
-	flows, order := map[string][]string{}, []SourceList{}
+	flows, order := map[string][]string{}, []policy.SourceList{}
 	lists := map[string]string{}
 	for _, w := range c.Ways {
 		if !w.Listed() {
@@ -203,10 +209,10 @@ func (p *planner) rules(c Cluster) (out []v1alpha1.AccessRule) {
 // ruled are the entries of one rule.
 type ruled struct {
 	rule, group string
-	entries     []SourceEntry
+	entries     []policy.SourceEntry
 }
 
-func byRule(entries []SourceEntry) (out []ruled) {
+func byRule(entries []policy.SourceEntry) (out []ruled) {
 	for _, e := range entries {
 		i := slices.IndexFunc(out, func(r ruled) bool { return r.rule == e.Rule && r.group == e.Group })
 		if i < 0 {

@@ -8,6 +8,8 @@ package istio
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 // The enforcements: by which objects of Istio lists are enforced at a gateway.
@@ -48,10 +50,10 @@ type Cluster struct {
 
 // Way is one way into a cluster.
 type Way struct {
-	Flow         string     // one of the edge's in package policy
-	Hosts        []string   // server names; one that begins with * stands for every name with that end
-	Destinations []string   // values of the headers of CONNECT ports
-	List         SourceList // who may use it
+	Flow         string            // one of the edge's in package policy
+	Hosts        []string          // server names; one that begins with * stands for every name with that end
+	Destinations []string          // values of the headers of CONNECT ports
+	List         policy.SourceList // who may use it
 }
 
 // Listed reports whether the way has a list.

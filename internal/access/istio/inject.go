@@ -88,7 +88,8 @@ func injected(clusters []Cluster, chain Chain) *filter {
 	return nil
 }
 
-// place is where the filters of a chain are in the value of a patch: each step is a field by its two names, or an index.
+// place is where the filters of a chain are in the value of a patch: each step is a field by its two names, or an
+// index.
 func place(p ConfigPatch, at int) []any {
 	filters := [2]string{"filters", "filters"}
 	switch {

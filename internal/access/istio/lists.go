@@ -6,22 +6,12 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
-// SourceList says who may use a way: nobody of Deny, and if it is protected only those of Allow.
-type SourceList struct {
-	Protected   bool // what Allow lacks is refused
-	Allow, Deny []SourceEntry
-}
-
-// SourceEntry is a range of a list, with the rule that it comes from.
-type SourceEntry struct {
-	Prefix              netip.Prefix
-	Rule, Group, Source string
-}
-
 // prefixes are those of some entries, sorted, without those that another one has.
-func prefixes(entries []SourceEntry) []netip.Prefix {
+func prefixes(entries []policy.SourceEntry) []netip.Prefix {
 	var all []netip.Prefix
 	for _, e := range entries {
 		if e.Prefix.IsValid() {
@@ -49,13 +39,4 @@ func texts(ps []netip.Prefix) []string {
 		out = append(out, p.String())
 	}
 	return out
-}
-
-// Admits is what a list decides of an address.
-func Admits(l SourceList, a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	in := func(entries []SourceEntry) bool {
-		return slices.ContainsFunc(entries, func(e SourceEntry) bool { return e.Prefix.Contains(a) })
-	}
-	return !in(l.Deny) && (!l.Protected || in(l.Allow))
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 // The filters of Envoy with role-based access control.
@@ -191,7 +193,7 @@ func remote(ps []netip.Prefix) *PrincipalSet {
 }
 
 // admitted matches whom a list admits: for the action ALLOW.
-func admitted(l SourceList) Principal {
+func admitted(l policy.SourceList) Principal {
 	allow, deny := prefixes(l.Allow), prefixes(l.Deny)
 	in := anyone()
 	if l.Protected {
@@ -207,7 +209,7 @@ func admitted(l SourceList) Principal {
 }
 
 // refused matches whom a list refuses: for the action DENY. It is empty if it refuses nobody.
-func refused(l SourceList) []Principal {
+func refused(l policy.SourceList) []Principal {
 	allow, deny := prefixes(l.Allow), prefixes(l.Deny)
 	var out []Principal
 	if l.Protected {

@@ -12,16 +12,17 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
 // list is protected with these ranges; those with a ! are denied.
-func list(ranges ...string) istio.SourceList {
-	out := istio.SourceList{Protected: true}
+func list(ranges ...string) policy.SourceList {
+	out := policy.SourceList{Protected: true}
 	for _, r := range ranges {
 		text, deny := strings.CutPrefix(r, "!")
-		e := istio.SourceEntry{Prefix: netip.MustParsePrefix(text), Rule: "office", Source: "c1.yaml:7"}
+		e := policy.SourceEntry{Prefix: netip.MustParsePrefix(text), Rule: "office"}
 		if deny {
 			e.Rule = "lost"
 			out.Deny = append(out.Deny, e)
@@ -33,14 +34,14 @@ func list(ranges ...string) istio.SourceList {
 }
 
 // denyOnly refuses nobody but these ranges.
-func denyOnly(ranges ...string) istio.SourceList {
+func denyOnly(ranges ...string) policy.SourceList {
 	out := list(ranges...)
 	out.Protected = false
 	return out
 }
 
 // shoot is a cluster as Gardener reaches it, with one list in all flows.
-func shoot(name string, l istio.SourceList) istio.Cluster {
+func shoot(name string, l policy.SourceList) istio.Cluster {
 	ns := "shoot--p--" + name
 	service := func(port, service string) string {
 		return "outbound|" + port + "||" + service + "." + ns + ".svc.cluster.local"
