@@ -32,47 +32,62 @@ func (l SourceList) Admits(a netip.Addr) bool {
 	return !in(l.Deny) && (!l.Protected || in(l.Allow))
 }
 
-// Sources lists who may use a way by its name and port, which are exact: for every source the list admits whom Decide
-// allows. protected is that of the request. Entries are sorted by range, and then by rule.
+// Sources lists who may use a way: for every source the list admits whom Decide allows, if there are no Partials.
+// protected is that of the request. The list is sorted, and as short as it can be without losing where an entry comes
+// from: what a wider entry covers is left out, and halves of one rule are joined.
 func (e *EdgeRules) Sources(w EdgeWay, protected bool) SourceList {
-	out := SourceList{Protected: protected}
+	out := SourceList{Protected: protected || !ofEdge(w.Flow)}
 	for i, p := range e.policies {
 		if p == nil {
 			continue
 		}
 		out.Protected = out.Protected || p.Protects(w.Cluster, w.Flow)
 		for _, r := range p.rules {
-			if r.edge == 0 || !r.inFlow(w.Flow) || !r.cluster.match(w.Cluster) || !r.reaches(w.Name, w.Port) {
+			if !r.concerns(w) {
 				continue
 			}
+			share, _ := r.reaches(w)
 			list := &out.Allow
 			if r.deny {
 				list = &out.Deny
+			}
+			if share == noneOf || share == partOf && !r.deny {
+				continue
 			}
 			for prefix := range r.source.all() {
 				*list = append(*list, SourceEntry{Prefix: prefix, Rule: r.name, Group: r.group, Policy: i})
 			}
 		}
 	}
-	for _, list := range []*[]SourceEntry{&out.Allow, &out.Deny} {
-		slices.SortFunc(*list, func(a, b SourceEntry) int {
-			return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
-				strings.Compare(a.Rule, b.Rule), cmp.Compare(a.Policy, b.Policy))
-		})
-		*list = slices.Compact(*list)
-	}
+	out.Allow, out.Deny = shortest(out.Allow), shortest(out.Deny)
 	return out
 }
 
-// reaches reports whether one of a rule's destinations is a name and port.
-func (r *rule) reaches(name string, port uint16) bool {
-	return slices.ContainsFunc(r.written.Destination, func(text string) bool {
-		d, err := parseDestination(text)
-		if err != nil || !d.ports.match(port) { // err: refused when it was compiled
-			return false
-		}
-		return d.any || name != "" && (d.name == name || strings.HasPrefix(d.name, ".") && strings.HasSuffix(name, d.name))
+// shortest sorts entries and leaves out what others cover; of equal ranges the first by rule and policy stays.
+func shortest(in []SourceEntry) (out []SourceEntry) {
+	slices.SortFunc(in, func(a, b SourceEntry) int {
+		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
+			strings.Compare(a.Rule, b.Rule), cmp.Compare(a.Policy, b.Policy))
 	})
+	for _, e := range in { // a wider one with the same start comes first
+		if n := len(out); n > 0 && out[n-1].Prefix.Contains(e.Prefix.Addr()) {
+			continue
+		}
+		out = append(out, e)
+		for n := len(out); n > 1; n = len(out) {
+			a, b := out[n-2], out[n-1]
+			wide := netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Bits()-1)
+			if a.Prefix.Bits() == 0 || a.Prefix.Bits() != b.Prefix.Bits() || wide != wide.Masked() ||
+				!wide.Contains(b.Prefix.Addr()) {
+				break
+			}
+			if b.Prefix = a.Prefix; a != b {
+				break // of another rule
+			}
+			out[n-2].Prefix, out = wide, out[:n-1]
+		}
+	}
+	return out
 }
 
 // all are the ranges of sources; any source is two ranges.
