@@ -31,6 +31,7 @@ func callRules() []callRule {
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",
+			"internal/access/gardener",        // ranges that a seed and a shoot have, for rules of policy
 			"internal/access/istio",           // lists that policy computed, as Istio and Envoy have them
 			"internal/access/audit/filter.go", // which records are shown
 			// Addresses of the machine, as the kernel writes them.

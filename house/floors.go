@@ -56,6 +56,7 @@ func withoutEffects() []Package {
 		{"internal/base/proxyheader", Deciders, false, "headers of the PROXY protocol to addresses and back"},
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
 		{"internal/access/policy", Deciders, true, "rules to verdicts: who routes speaks of its flows"},
+		{"internal/access/gardener", Deciders, false, "what Gardener's acl extension is given to rules"},
 		{"internal/access/istio", Deciders, false, "access lists to objects of Istio, and what these decide"},
 		{"internal/discovery/roster", Deciders, false, "leased members"},
 		{"internal/discovery/seal", Deciders, false, "members to sealed and signed bytes and back"},
