@@ -36,6 +36,8 @@ type spreadOf struct {
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	N      int     `json:"n"`
+
+	low, high float64 // the true median is between them with 95 %; Median itself if the values are too few to say
 }
 
 // summarize ignores what is no number: a ratio to a round that failed.
@@ -55,7 +57,26 @@ func summarize(values []float64) spreadOf {
 	if len(sorted)%2 == 0 {
 		median = (sorted[mid-1] + sorted[mid]) / 2
 	}
-	return spreadOf{Median: median, Min: sorted[0], Max: sorted[len(sorted)-1], N: len(sorted)}
+	out := spreadOf{
+		Median: median, Min: sorted[0], Max: sorted[len(sorted)-1], N: len(sorted), low: median, high: median,
+	}
+	if cut := outside(len(sorted)); cut > 0 {
+		out.low, out.high = sorted[cut-1], sorted[len(sorted)-cut]
+	}
+	return out
+}
+
+// outside is the place, from either end of n sorted values, between which the median of what they were drawn from is
+// with at least 95 %: each value is below it with 1/2, whatever the distribution. 0: n is too small.
+func outside(n int) (place int) {
+	below, p := 0.0, math.Pow(0.5, float64(n)) // P(fewer than place values are below the median), P(just place)
+	for {
+		if below += p; 2*below > 0.05 {
+			return place
+		}
+		p *= float64(n-place) / float64(place+1)
+		place++
+	}
 }
 
 // ratios divides what was measured in the same round.

@@ -34,10 +34,11 @@ func TestSummarize(t *testing.T) {
 		in   []float64
 		want spreadOf
 	}{
-		{[]float64{3}, spreadOf{3, 3, 3, 1}},
-		{[]float64{3, 1, 2}, spreadOf{2, 1, 3, 3}},
-		{[]float64{4, 1, 2, 3}, spreadOf{2.5, 1, 4, 4}},
-		{[]float64{math.NaN(), 5, math.Inf(1)}, spreadOf{5, 5, 5, 1}},
+		{[]float64{3}, spreadOf{3, 3, 3, 1, 3, 3}},
+		{[]float64{3, 1, 2}, spreadOf{2, 1, 3, 3, 2, 2}},
+		{[]float64{4, 1, 2, 3}, spreadOf{2.5, 1, 4, 4, 2.5, 2.5}},
+		{[]float64{9, 1, 8, 2, 7, 3, 6, 4, 5}, spreadOf{5, 1, 9, 9, 2, 8}},
+		{[]float64{math.NaN(), 5, math.Inf(1)}, spreadOf{5, 5, 5, 1, 5, 5}},
 	} {
 		if got := summarize(c.in); got != c.want {
 			t.Errorf("summarize(%v) = %+v, want %+v", c.in, got, c.want)
@@ -92,11 +93,11 @@ func TestNumber(t *testing.T) {
 		}
 	}
 	for s, want := range map[spreadOf]string{
-		{}:              "-",
-		{2, 2, 2, 3}:    "2",
-		{2, 1, 3, 3}:    "2 (1..3)",
-		{0.5, 0, 1, 1}:  "0.500",
-		{10, 9, 1e6, 2}: "10 (9..1000000)",
+		{}:                                   "-",
+		{Median: 2, Min: 2, Max: 2, N: 3}:    "2",
+		{Median: 2, Min: 1, Max: 3, N: 3}:    "2 (1..3)",
+		{Median: 0.5, Min: 0, Max: 1, N: 1}:  "0.500",
+		{Median: 10, Min: 9, Max: 1e6, N: 2}: "10 (9..1000000)",
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("%+v is written %q, want %q", s, got, want)

@@ -21,7 +21,8 @@ func TestJudge(t *testing.T) {
 	atLeast := target{name: "rate", must: 0.65, stretch: 0.8, from: against("bulk1", "mux2", "tls", rate, down, up)}
 	atMost := target{name: "cpu", must: 1.35, stretch: 1.15, atMost: true, from: against("bulk1", "mux2", "tls", rate, down)}
 	size := target{name: "size", must: 2.5, atMost: true, from: []figure{{of: key{"memstreams", "10000", "mux1"}, m: hubBytes, divided: 1000}}}
-	tls := append(sampled("bulk1", down, "tls", rate, 100, 200, 100), sampled("bulk1", up, "tls", rate, 100, 100, 100)...)
+	tls := append(sampled("bulk1", down, "tls", rate, 100, 200, 100, 100, 100, 100, 100, 100, 100),
+		sampled("bulk1", up, "tls", rate, 100, 100, 100)...)
 	mux := func(down_, up_ []float64) []record {
 		return append(append(sampled("bulk1", down, "mux2", rate, down_...), sampled("bulk1", up, "mux2", rate, up_...)...), tls...)
 	}
@@ -40,6 +41,11 @@ func TestJudge(t *testing.T) {
 		{"at most, met", atMost, mux([]float64{130, 260, 130}, nil), 1.3, "bulk1 down", good},
 		{"at most, stretch", atMost, mux([]float64{110, 220, 110}, nil), 1.1, "bulk1 down", better},
 		{"at most, short", atMost, mux([]float64{140, 280, 140}, nil), 1.4, "bulk1 down", short},
+		{"near: most rounds meet it", atMost, mux([]float64{136, 272, 136, 136, 140, 130, 130, 130, 150}, nil), 1.36,
+			"bulk1 down", near},
+		{"near: one round of nine is not enough", atMost, mux([]float64{136, 272, 136, 136, 140, 136, 136, 130, 150}, nil),
+			1.36, "bulk1 down", short},
+		{"three rounds say nothing", atMost, mux([]float64{136, 272, 130}, nil), 1.36, "bulk1 down", short},
 		{"an absolute figure without stretch", size, sampled("memstreams", "10000", "mux1", hubBytes, 770), 0.77, "memstreams 10000", good},
 		{"an absolute figure, short", size, sampled("memstreams", "10000", "mux1", hubBytes, 2600), 2.6, "memstreams 10000", short},
 	} {
@@ -50,6 +56,15 @@ func TestJudge(t *testing.T) {
 	}
 	if _, _, got := atLeast.judge(mux([]float64{90, 180, 90}, nil)); got != short {
 		t.Errorf("a direction without samples gives %q: what was not measured is not met", got)
+	}
+}
+
+// TestOutside: the places are those of the sign test.
+func TestOutside(t *testing.T) {
+	for n, want := range map[int]int{0: 0, 1: 0, 5: 0, 6: 1, 8: 1, 9: 2, 11: 2, 12: 3, 15: 4, 25: 8, 100: 40} {
+		if got := outside(n); got != want {
+			t.Errorf("of %d values: %d, want %d", n, got, want)
+		}
 	}
 }
 
