@@ -122,40 +122,59 @@ type ObjectName struct {
 }
 
 // EdgeTenantSpec lists the ways in.
+// +kubebuilder:object:generate=true
 type EdgeTenantSpec struct {
 	// Protected denies whatever no rule allows, in every flow, even while no rule names the cluster.
 	Protected bool `json:"protected,omitempty"`
 	// Ways are all by which this cluster is reached.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
 	Ways []EdgeWay `json:"ways"`
 }
 
 // EdgeWay is one way into a cluster. It is found by names, protocols or both at a TLS listener, or by
 // destinations at a CONNECT listener.
+// +kubebuilder:object:generate=true
 type EdgeWay struct {
 	// Flow is what rules call it: api, vpn, proxy or ingress.
+	// +kubebuilder:validation:Enum=api;vpn;proxy;ingress
 	Flow string `json:"flow"`
 	// Names are server names (SNI): a host name, or *.suffix for every name below it.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=255
 	Names []string `json:"names,omitempty"`
 	// Protocols limit the way to clients that offer one of them (ALPN). Without names, the way is taken by
 	// clients that name no server or an unknown one.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=255
 	Protocols []string `json:"protocols,omitempty"`
 	// Destinations are values of the headers Reversed-VPN and X-Gardener-Destination.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=512
 	Destinations []string `json:"destinations,omitempty"`
 	// Upstreams are host:port, tried in turn. A way with destinations may leave them out: the service that the
 	// destination names is meant then.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=300
 	Upstreams []string `json:"upstreams,omitempty"`
 	// Hubs are upstreams behind agents of hubs, tried in turn with the others.
+	// +kubebuilder:validation:MaxItems=16
 	Hubs []EdgeStream `json:"hubs,omitempty"`
 	// ProxyProtocol is what upstreams are sent first: v1 or v2 with the client's address, or none (the default).
+	// +kubebuilder:validation:Enum="";none;v1;v2
 	ProxyProtocol string `json:"proxyProtocol,omitempty"`
 }
 
 // EdgeStream is a target that a hub's agents dial.
+// +kubebuilder:object:generate=true
 type EdgeStream struct {
 	// Name is that of the hub in the edge's configuration.
+	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// Cluster is the hub's name of the cluster. Default: the tenant's name.
+	// +kubebuilder:validation:MaxLength=63
 	Cluster string `json:"cluster,omitempty"`
 	// Target is host:port as the agent resolves it.
+	// +kubebuilder:validation:MaxLength=300
 	Target string `json:"target"`
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/discovery"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -51,6 +52,9 @@ var exampleEdge string
 
 //go:embed example/tenant.yaml
 var exampleTenant string
+
+//go:embed example/controller.yaml
+var exampleController string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -106,6 +110,10 @@ func configKinds() []configKind {
 		{v1alpha1.KindEdgeTenant, "tenant", exampleTenant, func(file string, data []byte) ([]string, error) {
 			_, doc := tenant.Read(file, data)
 			return nil, doc.Err()
+		}},
+		{v1alpha1.KindControllerConfig, "controller", exampleController, func(file string, data []byte) ([]string, error) {
+			_, err := controlconf.Parse(file, data)
+			return nil, err
 		}},
 	}
 }

@@ -126,7 +126,7 @@ func (p *planner) data() {
 	for _, c := range p.f.Clusters {
 		if rules := p.rules(c); len(rules) > 0 {
 			doc := text(v1alpha1.AccessPolicy{TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.Version,
-				Kind: v1alpha1.KindAccessPolicy}, Rules: rules})
+				Kind: v1alpha1.KindAccessPolicy}, AccessContent: v1alpha1.AccessContent{Rules: rules}})
 			policies = append(policies, entry{c.Name, len(doc) + len(c.Name) + 16 + strings.Count(doc, `"`), doc})
 		}
 		if ways := p.ways(c); len(ways) > 0 {

@@ -26,3 +26,14 @@ func TestProblemsBeyondTheListAreCounted(t *testing.T) {
 		}
 	}
 }
+
+func TestAFileMayHaveTheNameOfAnObject(t *testing.T) {
+	const text = "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\nmetadata: {name: office}\n" +
+		"rules: [{name: a, allow: ['*']}]\n"
+	if p, findings := policy.Read("p.yaml", []byte(text), nil); p == nil || len(p.Rules()) != 1 {
+		t.Errorf("%v", findings)
+	}
+	if p, _ := policy.Read("p.yaml", []byte(strings.Replace(text, "name: office", "labels: {a: b}", 1)), nil); p != nil {
+		t.Error("an unknown key is accepted")
+	}
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// KindControllerConfig is the kind of the controller's configuration.
+const KindControllerConfig = "ControllerConfig"
+
+// ControllerConfig configures the controller, which keeps objects in Kubernetes as others say they should be. At least
+// one feature is needed.
+type ControllerConfig struct {
+	TypeMeta
+
+	// Kubeconfig is a file. Default: the service account of the pod.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Namespace holds the Lease and the Secret with certificates. Default: that of the pod.
+	Namespace string `json:"namespace,omitempty"`
+	// Name is that of the Lease and of the Service of the webhooks, and the first word of all other objects. Default
+	// tombolo-controller.
+	Name string `json:"name,omitempty"`
+	// Features are what the controller does; one that is left out is off.
+	Features ControllerFeatures `json:"features"`
+	// Webhooks are what the API server asks.
+	Webhooks ControllerWebhooks `json:"webhooks,omitempty"`
+	// LeaderElection says which of several replicas writes.
+	LeaderElection ControllerElection `json:"leaderElection,omitempty"`
+	// HealthListen is the http port for probes and metrics. Default 127.0.0.1:8449.
+	HealthListen string `json:"healthListen,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+	// DrainTimeout is how long requests to webhooks may continue after SIGTERM. Default 25s.
+	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+}
+
+// ControllerFeatures are what the controller can do, by name.
+type ControllerFeatures struct {
+	// Access enforces objects of kind AccessPolicy at gateways of Istio.
+	Access *AccessFeature `json:"access,omitempty"`
+}
+
+// AccessFeature configures the enforcement of access lists.
+type AccessFeature struct {
+	// Gateways are where lists are enforced. With none, policies are only checked.
+	Gateways []AccessGateway `json:"gateways,omitempty"`
+	// AdditionalRanges may reach every protected cluster: CIDRs or addresses, as a group of their own.
+	AdditionalRanges []string `json:"additionalRanges,omitempty"`
+	// Gardener reads Extensions of type acl, beside objects of kind AccessPolicy.
+	Gardener bool `json:"gardener,omitempty"`
+	// MaxRanges bounds the ranges of users in one Extension. Default 50; -1 is no bound.
+	MaxRanges int `json:"maxRanges,omitempty"`
+}
+
+// AccessGateway is a gateway of Istio: pods with an Envoy.
+type AccessGateway struct {
+	// Namespace is that of the pods.
+	Namespace string `json:"namespace"`
+	// Selector has labels of the pods: KEY=VALUE, joined by commas.
+	Selector string `json:"selector"`
+	// Enforcement is by which objects lists are enforced: auto (the default), envoyfilter, authorizationpolicy or
+	// extauthz.
+	Enforcement string `json:"enforcement,omitempty"`
+	// ConnectPorts are ports at which a header tells the clusters apart.
+	ConnectPorts []AccessConnectPort `json:"connectPorts,omitempty"`
+	// Provider is who is asked by ext_authz, as the mesh's configuration calls it.
+	Provider string `json:"provider,omitempty"`
+}
+
+// AccessConnectPort is a port of a gateway for HTTP CONNECT.
+type AccessConnectPort struct {
+	Port int `json:"port"`
+	// Header is by which the gateway routes: Reversed-VPN or X-Gardener-Destination.
+	Header string `json:"header"`
+}
+
+// ControllerWebhooks configures what the API server asks.
+type ControllerWebhooks struct {
+	// Listen is the https port. Default :9443.
+	Listen string `json:"listen,omitempty"`
+	// CertificateLife is how long a certificate of the webhooks is valid. It is renewed after two thirds. Default
+	// 2160h, at least 1m.
+	CertificateLife Duration `json:"certificateLife,omitempty"`
+}
+
+// ControllerElection says which of several replicas writes.
+type ControllerElection struct {
+	// LeaseDuration is how long the others wait for a leader that is silent. Default 15s, at least 2s.
+	LeaseDuration Duration `json:"leaseDuration,omitempty"`
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlconf reads the configuration of the controller. It knows nothing of Kubernetes' libraries, so that
+// the main program can check a file.
+package controlconf
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// The defaults.
+const (
+	DefaultName   = "tombolo-controller"
+	HealthListen  = "127.0.0.1:8449"
+	WebhookListen = ":9443"
+	MaxRanges     = 50 // as the Gardener extension's admission has it
+
+	certificateLife = 90 * 24 * time.Hour
+	leastLife       = time.Minute
+	leaseDuration   = 15 * time.Second
+	leastLease      = 2 * time.Second
+	mostGateways    = 64
+	mostRanges      = 1024
+)
+
+// Config is a valid configuration.
+type Config struct {
+	Version         string // of the program
+	Kubeconfig      string // empty: the service account of the pod
+	Namespace       string // empty: that of the pod
+	Name            string
+	Access          *Access // nil: the feature is off
+	WebhookListen   string
+	CertificateLife time.Duration
+	LeaseDuration   time.Duration
+	HealthListen    string
+	Log             v1alpha1.LogConfig
+	Drain           time.Duration
+}
+
+// Access is the configuration of the feature of that name.
+type Access struct {
+	Gateways         []istio.Workload
+	AdditionalRanges []string
+	Gardener         bool
+	MaxRanges        int // 0: no bound
+}
+
+// Parse decodes and validates a file. It returns every problem at once.
+func Parse(file string, data []byte) (Config, error) {
+	var raw v1alpha1.ControllerConfig
+	d := conf.Decode(file, data, &raw)
+	if d.Unread() {
+		return Config{}, d.Err()
+	}
+	d.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
+	d.Want("kind", v1alpha1.KindControllerConfig, raw.Kind)
+	cfg := validate(raw, d.Add)
+	return cfg, d.Err()
+}
+
+func validate(raw v1alpha1.ControllerConfig, add conf.Report) Config {
+	c := Config{
+		Kubeconfig: raw.Kubeconfig, Namespace: raw.Namespace, Name: cmp.Or(raw.Name, DefaultName),
+		WebhookListen: cmp.Or(raw.Webhooks.Listen, WebhookListen), HealthListen: cmp.Or(raw.HealthListen, HealthListen),
+		CertificateLife: add.Positive("webhooks.certificateLife", raw.Webhooks.CertificateLife.Duration, certificateLife),
+		LeaseDuration: add.Positive("leaderElection.leaseDuration", raw.LeaderElection.LeaseDuration.Duration,
+			leaseDuration),
+		Log: raw.Log, Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
+	}
+	add.Log(raw.Log.Format, raw.Log.Level)
+	add.Listener("healthListen", c.HealthListen)
+	add.Listener("webhooks.listen", c.WebhookListen)
+	if c.CertificateLife < leastLife {
+		add("webhooks.certificateLife", "%v is less than %v", c.CertificateLife, leastLife)
+	}
+	if c.LeaseDuration < leastLease {
+		add("leaderElection.leaseDuration", "%v is less than %v", c.LeaseDuration, leastLease)
+	}
+	if c.Namespace != "" && !isName(c.Namespace) {
+		add("namespace", "%q is not the name of a namespace", c.Namespace)
+	}
+	if !isName(c.Name) || len(c.Name) > 40 { // further words follow it
+		add("name", "%q is not a name of at most 40 small letters, digits and '-'", c.Name)
+	}
+	if raw.Features.Access == nil {
+		add("features", "no feature is on: the controller would do nothing; access is the one that exists")
+		return c
+	}
+	c.Access = access(*raw.Features.Access, func(path, format string, args ...any) {
+		add("features.access."+path, format, args...)
+	})
+	return c
+}
+
+func isName(text string) bool {
+	_, err := id.ParseAgent(text)
+	return err == nil
+}
+
+func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
+	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener, MaxRanges: raw.MaxRanges}
+	switch {
+	case raw.MaxRanges == -1:
+		out.MaxRanges = 0
+	case raw.MaxRanges == 0:
+		out.MaxRanges = MaxRanges
+	case raw.MaxRanges < 0:
+		add("maxRanges", "%d is negative; -1 is no bound", raw.MaxRanges)
+	}
+	if n := len(raw.AdditionalRanges); n > mostRanges {
+		add("additionalRanges", "%d ranges; at most %d are accepted", n, mostRanges)
+		return out
+	}
+	for i, text := range raw.AdditionalRanges {
+		if _, err := policy.InsiderAt("", "", text); err != nil {
+			add(fmt.Sprintf("additionalRanges[%d]", i), "%v", err)
+		}
+	}
+	if n := len(raw.Gateways); n > mostGateways {
+		add("gateways", "%d gateways; at most %d are accepted", n, mostGateways)
+		return out
+	}
+	for i, g := range raw.Gateways {
+		at := fmt.Sprintf("gateways[%d].", i)
+		w := gateway(g, func(path, format string, args ...any) { add(at+path, format, args...) })
+		for j, other := range out.Gateways {
+			if other.Namespace == w.Namespace && text(other.Labels) == text(w.Labels) {
+				add(at+"selector", "gateways[%d] is the same", j)
+			}
+		}
+		out.Gateways = append(out.Gateways, w)
+	}
+	return out
+}
+
+// text is a selector in one form.
+func text(labels map[string]string) string {
+	var out []string
+	for key, value := range labels {
+		out = append(out, key+"="+value)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ",")
+}
+
+func gateway(raw v1alpha1.AccessGateway, add conf.Report) istio.Workload {
+	out := istio.Workload{
+		Namespace: raw.Namespace, Enforcement: cmp.Or(raw.Enforcement, istio.Auto), Provider: raw.Provider,
+		Labels: map[string]string{},
+	}
+	if !isName(raw.Namespace) {
+		add("namespace", "%q is not the name of a namespace", raw.Namespace)
+	}
+	for pair := range strings.SplitSeq(raw.Selector, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		switch _, twice := out.Labels[key]; {
+		case !ok || key == "" || !isLabel(key, "/") || !isLabel(value, ""):
+			add("selector", "%q is not KEY=VALUE of a label, or several joined by commas", raw.Selector)
+			return out
+		case twice:
+			add("selector", "the label %q stands twice", key)
+		}
+		out.Labels[key] = value
+	}
+	if known := istio.Enforcements(); !slices.Contains(known, out.Enforcement) {
+		add("enforcement", "%q is none of %s%s", out.Enforcement, strings.Join(known, ", "),
+			conf.Meant(out.Enforcement, known...))
+	}
+	if out.Enforcement == istio.ExtAuthz && raw.Provider == "" {
+		add("provider", "is missing: with enforcement extauthz the gateway has to ask somebody")
+	}
+	for i, p := range raw.ConnectPorts {
+		at := fmt.Sprintf("connectPorts[%d].", i)
+		if p.Port < 1 || p.Port > 65535 {
+			add(at+"port", "%s is no port", strconv.Itoa(p.Port))
+			continue
+		}
+		if slices.ContainsFunc(out.ConnectPorts, func(o istio.ConnectPort) bool { return o.Port == uint32(p.Port) }) {
+			add(at+"port", "%d is listed twice", p.Port)
+		}
+		header := strings.ToLower(p.Header)
+		if known := []string{"reversed-vpn", "x-gardener-destination"}; !slices.Contains(known, header) {
+			add(at+"header", "%q is neither Reversed-VPN nor X-Gardener-Destination", p.Header)
+		}
+		out.ConnectPorts = append(out.ConnectPorts, istio.ConnectPort{Port: uint32(p.Port), Header: header})
+	}
+	return out
+}
+
+// isLabel reports whether text has only characters of labels, and those of more.
+func isLabel(text, more string) bool {
+	return len(text) <= 317 && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_."+more, r)
+	})
+}
