@@ -5,6 +5,7 @@ package istio
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -190,11 +191,11 @@ func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
 	}
 	walk(v, func(s string) { all = append(all, s); see(s) }, see)
 	slices.Sort(all)
-	for _, cluster := range b.f.Clusters {
-		for _, ns := range cluster.namespaces() {
-			for _, s := range all {
-				if strings.Contains(s, "."+ns+".svc") || strings.Contains(s, ns+"--kube-apiserver-socket") {
-					visit(cluster, s)
+	for _, ns := range slices.Sorted(maps.Keys(b.home)) {
+		for _, s := range all {
+			if strings.Contains(s, "."+ns+".svc") || strings.Contains(s, ns+"--kube-apiserver-socket") {
+				for _, i := range b.home[ns] {
+					visit(b.f.Clusters[i], s)
 				}
 			}
 		}

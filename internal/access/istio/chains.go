@@ -61,7 +61,12 @@ func (c Chain) http() bool { return c.Kind == HTTP || c.Kind == HTTPS }
 // Istio's pilot does where that is certain, and otherwise by all that pilot may make of them: of two servers
 // or routes with one name Istio takes the older one, here both count.
 func Chains(f Facts, w Workload) ([]Chain, []Problem) {
-	b := &chainer{f: f, w: w}
+	b := &chainer{f: f, w: w, home: map[string][]int{}}
+	for i, c := range f.Clusters {
+		for _, ns := range c.namespaces() {
+			b.home[ns] = append(b.home[ns], i)
+		}
+	}
 	for _, g := range f.Gateways {
 		if !subset(g.Spec.Selector, w.Labels) {
 			continue
@@ -90,6 +95,7 @@ func Chains(f Facts, w Workload) ([]Chain, []Problem) {
 type chainer struct {
 	f        Facts
 	w        Workload
+	home     map[string][]int // clusters by the namespaces of their control planes
 	out      []Chain
 	problems []Problem
 }

@@ -35,10 +35,12 @@ type attachedFilter struct {
 	object string
 	own    bool
 	patch  ConfigPatch
-	name   string // of the filter
-	kind   string // its type
-	rules  *Rules // of an RBAC filter
-	err    error
+
+	done  bool   // what follows has been read
+	name  string // of the filter
+	kind  string // its type
+	rules *Rules // of an RBAC filter
+	err   error
 }
 
 // newEffects reads the objects that are for a gateway.
@@ -64,7 +66,6 @@ func newEffects(f Facts, w Workload) *effects {
 			}
 			a := attachedFilter{object: fmt.Sprintf("EnvoyFilter %s patch %d", x.Metadata.key(), i),
 				own: x.Metadata.Labels[LabelManagedBy] == ManagedBy, patch: p}
-			a.read(p.Patch.Value)
 			e.filters = append(e.filters, a)
 		}
 	}
@@ -107,26 +108,28 @@ func (w Workload) selects(a AuthorizationPolicy) bool {
 	return a.Spec.Selector == nil || subset(a.Spec.Selector.MatchLabels, w.Labels)
 }
 
-// read reads the filter of a patch.
-func (a *attachedFilter) read(raw json.RawMessage) {
-	if len(raw) == 0 {
+// read reads the filter of a patch, once.
+func (a *attachedFilter) read() {
+	raw := a.patch.Patch.Value
+	if a.done || len(raw) == 0 {
 		return
 	}
+	a.done = true
 	a.name, a.kind, a.rules, a.err = readFilter(raw)
 }
 
 // readFilter reads a filter of Envoy: its rules, if it is one of RBAC.
 func readFilter(raw json.RawMessage) (name, kind string, rules *Rules, err error) {
-	plain, err := snake(raw)
-	if err != nil {
-		return "", "", nil, err
-	}
 	var head struct {
 		Name        string          `json:"name"`
 		TypedConfig json.RawMessage `json:"typed_config"`
+		Same        json.RawMessage `json:"typedConfig"`
 	}
-	if err := json.Unmarshal(plain, &head); err != nil {
+	if err := json.Unmarshal(raw, &head); err != nil {
 		return "", "", nil, err
+	}
+	if len(head.TypedConfig) == 0 {
+		head.TypedConfig = head.Same
 	}
 	var typed struct {
 		Type string `json:"@type"`
@@ -194,6 +197,7 @@ func (e *effects) guards(c Chain, s shape) []guard {
 		if !hit {
 			continue
 		}
+		a.read()
 		g := guard{object: a.object, filter: a.name, own: a.own && isGuard(a.name), err: unsure}
 		switch a.patch.Patch.Operation {
 		case "INSERT_FIRST", "INSERT_BEFORE":

@@ -39,7 +39,11 @@ func (r *Rules) live(s shape) (live, error) {
 	default:
 		return out, fmt.Errorf("its action is %s", r.Action)
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
+	names := r.names
+	if names == nil {
+		names = slices.Sorted(maps.Keys(r.Policies))
+	}
+	for _, name := range names {
 		p := r.Policies[name]
 		for _, permission := range p.Permissions {
 			ok, err := permission.match(s)

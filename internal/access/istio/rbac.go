@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
@@ -30,6 +32,8 @@ type RBAC struct {
 type Rules struct {
 	Action   string                `json:"action,omitempty"` // empty: ALLOW
 	Policies map[string]RBACPolicy `json:"policies,omitempty"`
+
+	names []string // of the policies, sorted; nil: not yet
 }
 
 // RBACPolicy matches if one of its permissions and one of its principals do.
@@ -120,15 +124,25 @@ func (f filter) raw() json.RawMessage {
 // readRBAC reads the configuration of an RBAC filter. It refuses every field that is not known here: a condition that
 // is left out would change what the filter decides.
 func readRBAC(raw json.RawMessage) (RBAC, error) {
+	out, err := strictRBAC(raw)
+	if err == nil {
+		return out, nil
+	}
 	plain, err := snake(raw)
 	if err != nil {
 		return RBAC{}, err
 	}
-	var out RBAC
-	d := json.NewDecoder(bytes.NewReader(plain))
+	return strictRBAC(plain)
+}
+
+func strictRBAC(raw json.RawMessage) (out RBAC, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&out); err != nil {
 		return RBAC{}, fmt.Errorf("its RBAC has a form that is not known: %w", err)
+	}
+	if out.Rules != nil {
+		out.Rules.names = slices.Sorted(maps.Keys(out.Rules.Policies))
 	}
 	return out, nil
 }

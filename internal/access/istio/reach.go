@@ -47,15 +47,11 @@ func (b *chainer) reach(c *Chain, p part) {
 	}
 	elsewhere := len(p.destinations) == 0
 	for _, d := range p.destinations {
-		home := false
-		for _, cluster := range b.f.Clusters {
-			if slices.Contains(cluster.namespaces(), d[1]) {
-				home = true
-				flow, way := cluster.wayTo(names, d[0])
-				c.reach(Reach{cluster.Name, flow, names, way})
-			}
+		for _, i := range b.home[d[1]] {
+			flow, way := b.f.Clusters[i].wayTo(names, d[0])
+			c.reach(Reach{b.f.Clusters[i].Name, flow, names, way})
 		}
-		elsewhere = elsewhere || !home
+		elsewhere = elsewhere || len(b.home[d[1]]) == 0
 	}
 	if !elsewhere {
 		return
@@ -137,11 +133,7 @@ func (b *chainer) requests(c Chain, s Server, routes []VirtualService) {
 	if b.w.isConnect(c.Port) {
 		// What a route leads to without a look at a header is a chain of its own here, if it leads to a cluster.
 		parts = slices.DeleteFunc(parts, func(p part) bool {
-			return !slices.ContainsFunc(b.f.Clusters, func(cl Cluster) bool {
-				return slices.ContainsFunc(p.destinations, func(d [2]string) bool {
-					return slices.Contains(cl.namespaces(), d[1])
-				})
-			})
+			return !slices.ContainsFunc(p.destinations, func(d [2]string) bool { return len(b.home[d[1]]) > 0 })
 		})
 		if len(parts) == 0 {
 			return

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package istio_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+)
+
+// told are the chains that lead to clusters, as texts.
+func told(chains []istio.Chain) (out []string) {
+	for _, c := range chains {
+		for _, r := range c.Reaches {
+			text := fmt.Sprintf("%s %d %s: %s/%s", c.Kind, c.Port, strings.Join(c.SNI, ","), r.Cluster, r.Flow)
+			if len(r.Names) > 0 {
+				text += " as " + strings.Join(r.Names, ",")
+			}
+			if c.Connect {
+				text = "connect " + text
+			}
+			out = append(out, strings.ReplaceAll(text, " :", ":"))
+		}
+	}
+	return out
+}
+
+// chainCase are objects, and the chains and problems that they make.
+type chainCase struct {
+	f        istio.Facts
+	want     []string
+	problems []string
+}
+
+func chainCases() (clusters []istio.Cluster, cases map[string]chainCase) {
+	c := istio.Cluster{Name: "c", Namespace: "ns", Ways: []istio.Way{
+		{Flow: "api", Hosts: []string{"api.c.example"}, List: list("203.0.113.0/24")}}}
+	d := istio.Cluster{Name: "d", Namespace: "nd", Ways: []istio.Way{{Flow: "api", Hosts: []string{"api.d.example"}}}}
+	selector := map[string]string{"app": "istio-ingressgateway"}
+	pass := &istio.ServerTLS{Mode: "PASSTHROUGH"}
+	port := func(number uint32, protocol string) istio.Port {
+		return istio.Port{Name: "p", Number: number, Protocol: protocol}
+	}
+	gw := func(ns string, servers ...istio.Server) istio.Gateway { return server(ns, "gw", selector, servers...) }
+	to := func(host string) []istio.Route { return []istio.Route{{Destination: istio.Destination{Host: host}}} }
+	vs := func(ns string, hosts []string, spec istio.VirtualServiceSpec) istio.VirtualService {
+		spec.Hosts = hosts
+		if spec.Gateways == nil {
+			spec.Gateways = []string{"gw"}
+		}
+		return istio.VirtualService{Metadata: meta(ns, "vs"), Spec: spec}
+	}
+	tlsTo := func(host string, match istio.L4Match) istio.VirtualServiceSpec {
+		return istio.VirtualServiceSpec{TLS: []istio.L4Route{{Match: []istio.L4Match{match}, Route: to(host)}}}
+	}
+	httpTo := func(host string) istio.VirtualServiceSpec {
+		return istio.VirtualServiceSpec{HTTP: []istio.HTTPRoute{{Route: to(host)}}}
+	}
+	service := func(ns, target string) istio.Service {
+		return istio.Service{Metadata: meta(ns, "svc"), Spec: istio.ServiceSpec{Selector: selector,
+			Ports: []istio.ServicePort{{Port: 443, TargetPort: json.RawMessage(target)}}}}
+	}
+	both := []string{"api.c.example", "other.c.example"}
+	return []istio.Cluster{c, d}, map[string]chainCase{
+		"a chain for each TLS match": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: both, Port: port(9443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both, istio.VirtualServiceSpec{TLS: []istio.L4Route{
+				{Match: []istio.L4Match{{SNIHosts: both[:1]}, {SNIHosts: both[1:]}}, Route: to("kube-apiserver")},
+				{Match: []istio.L4Match{{SNIHosts: both[:1], Port: 444}}, Route: to("kube-apiserver")},
+				{Match: []istio.L4Match{{SNIHosts: []string{"x"}}}},
+			}})}},
+			[]string{"passthrough 9443 api.c.example: c/api", "passthrough 9443 other.c.example: c/api"}, nil},
+		"the target port of the gateway's Service": {istio.Facts{
+			Services:        []istio.Service{service("istio-ingress", "9443"), service("other", "1")},
+			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: both, Port: port(443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both, tlsTo("kube-apiserver.ns.svc.cluster.local", istio.L4Match{SNIHosts: both}))}},
+			[]string{"passthrough 9443 api.c.example,other.c.example: c/api"}, nil},
+		"a target port by its name": {istio.Facts{
+			Services:        []istio.Service{service("istio-ingress", `"tls"`)},
+			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: both, Port: port(443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both, tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both}))}},
+			[]string{"passthrough 443 api.c.example,other.c.example: c/api"}, []string{"target port"}},
+		"two target ports": {istio.Facts{
+			Services:        []istio.Service{service("istio-ingress", "1443"), service("istio-ingress", "2443")},
+			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: both[:1], Port: port(443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both[:1], tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both[:1]}))}},
+			[]string{"passthrough 1443 api.c.example: c/api", "passthrough 2443 api.c.example: c/api"},
+			[]string{"several target ports"}},
+		"a terminating server is a chain": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns",
+				istio.Server{Hosts: both[:1], Port: port(9443, "HTTPS"), TLS: &istio.ServerTLS{Mode: "SIMPLE"}},
+				istio.Server{Hosts: []string{"wild.seed.example"}, Port: port(9443, "HTTPS"), TLS: &istio.ServerTLS{Mode: "MUTUAL"}})},
+			VirtualServices: []istio.VirtualService{vs("ns", []string{"api.c.example", "wild.seed.example"}, httpTo("kube-apiserver"))}},
+			[]string{"https 9443 api.c.example: c/api", "https 9443 wild.seed.example: c/api"}, nil},
+		"TLS ends, TCP goes on": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: both[:1], Port: port(9443, "TLS"), TLS: &istio.ServerTLS{Mode: "SIMPLE"}})},
+			VirtualServices: []istio.VirtualService{vs("ns", both[:1], istio.VirtualServiceSpec{
+				TCP: []istio.L4Route{{Match: []istio.L4Match{{Port: 9443}}, Route: to("kube-apiserver")}}})}},
+			[]string{"tls 9443 api.c.example: c/api"}, nil},
+		"two clusters share the chain of requests": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: []string{"*/*"}, Port: port(80, "HTTP")})},
+			VirtualServices: []istio.VirtualService{
+				vs("ns", []string{"web.c.example"}, httpTo("kube-apiserver")),
+				vs("nd", []string{"web.d.example"}, istio.VirtualServiceSpec{Gateways: []string{"ns/gw"}, HTTP: httpTo("kube-apiserver").HTTP})}},
+			[]string{"http 80 : c/api as web.c.example", "http 80 : d/api as web.d.example"}, nil},
+		"a delegate": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: []string{"*"}, Port: port(80, "HTTP")})},
+			VirtualServices: []istio.VirtualService{
+				vs("x", []string{"web.c.example"}, istio.VirtualServiceSpec{Gateways: []string{"gw.ns.svc.cluster.local"},
+					HTTP: []istio.HTTPRoute{{Delegate: &istio.DelegateName{Name: "real", Namespace: "y"}}}}),
+				{Metadata: meta("y", "real"), Spec: istio.VirtualServiceSpec{HTTP: httpTo("kube-apiserver.ns.svc.cluster.local").HTTP}}}},
+			[]string{"http 80 : c/api as web.c.example"}, nil},
+		"not bound, not the host, not the namespace, not the selector": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: []string{"other/api.c.example", "./b.c.example"}, Port: port(9443, "TLS"), TLS: pass}),
+				server("ns", "gw2", map[string]string{"app": "x"}, istio.Server{Hosts: both, Port: port(9443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both, tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both})),
+				vs("nd", []string{"b.c.example"}, tlsTo("kube-apiserver.ns.svc.cluster.local", istio.L4Match{SNIHosts: []string{"b.c.example"}}))}},
+			nil, nil},
+		"one name twice": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: both[:1], Port: port(9443, "TLS"), TLS: pass}),
+				gw("nd", istio.Server{Hosts: both[:1], Port: port(9443, "TLS"), TLS: pass})},
+			VirtualServices: []istio.VirtualService{vs("ns", both[:1], tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both[:1]})),
+				vs("nd", both[:1], tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both[:1]}))}},
+			[]string{"passthrough 9443 api.c.example: d/api", "passthrough 9443 api.c.example: c/api"}, []string{"Istio takes the older one"}},
+		"AUTO_PASSTHROUGH": {istio.Facts{
+			Gateways: []istio.Gateway{gw("ns", istio.Server{Hosts: []string{"*.local"}, Port: port(15443, "TLS"),
+				TLS: &istio.ServerTLS{Mode: "AUTO_PASSTHROUGH"}})}},
+			[]string{"automatic 15443 : c/api as *.ns.svc.cluster.local", "automatic 15443 : d/api as *.nd.svc.cluster.local"}, nil},
+		"a redirection": {istio.Facts{
+			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: []string{"*"}, Port: port(80, "HTTP"), TLS: &istio.ServerTLS{HTTPSRedirect: true}})},
+			VirtualServices: []istio.VirtualService{vs("ns", both, httpTo("kube-apiserver"))}}, nil, nil},
+		"routes that others patch": {istio.Facts{EnvoyFilters: []istio.EnvoyFilter{adds("HTTP_ROUTE",
+			`{"route":{"cluster":"outbound|443||kube-apiserver.ns.svc.cluster.local"}}`)}}, nil, []string{"leads to the cluster"}},
+	}
+}
+
+func TestChains(t *testing.T) {
+	clusters, cases := chainCases()
+	for name, x := range cases {
+		t.Run(name, func(t *testing.T) {
+			x.f.Clusters = clusters
+			chains, problems := istio.Chains(x.f, gateway(istio.Auto))
+			got := told(chains)
+			slices.Sort(got)
+			for i := range x.want {
+				x.want[i] = strings.ReplaceAll(x.want[i], " :", ":")
+			}
+			slices.Sort(x.want)
+			if !slices.Equal(got, x.want) {
+				t.Errorf("%q", got)
+			}
+			if len(problems) != len(x.problems) {
+				t.Fatalf("%v", problems)
+			}
+			for i, p := range problems {
+				if !strings.Contains(p.String(), x.problems[i]) {
+					t.Errorf("%v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryListedWayHasOneGuardOrIsReported(t *testing.T) {
+	for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters, istio.Policies} {
+		w := gateway(enforcement)
+		f := seed(shoot("a", list("203.0.113.0/24")), shoot("b", policy.SourceList{}))
+		selector := w.Labels
+		ns := "shoot--p--a"
+		f.Gateways = append(f.Gateways,
+			server(ns, "auto", selector, istio.Server{Hosts: []string{"*.local"}, Port: istio.Port{Number: 15443, Protocol: "TLS"},
+				TLS: &istio.ServerTLS{Mode: "AUTO_PASSTHROUGH"}}),
+			server(ns, "tcp", selector, istio.Server{Hosts: []string{"*"}, Port: istio.Port{Number: 7443, Protocol: "TCP"}}),
+			server(ns, "metrics", selector, istio.Server{Hosts: []string{"metrics.example.org"}, Port: istio.Port{Number: 80, Protocol: "HTTP"}}))
+		f.VirtualServices = append(f.VirtualServices,
+			istio.VirtualService{Metadata: meta(ns, "tcp"), Spec: istio.VirtualServiceSpec{Hosts: []string{"*"}, Gateways: []string{"tcp"},
+				TCP: []istio.L4Route{{Route: []istio.Route{{Destination: istio.Destination{Host: "kube-apiserver"}}}}}}},
+			istio.VirtualService{Metadata: meta(ns, "metrics"), Spec: istio.VirtualServiceSpec{Hosts: []string{"metrics.example.org"},
+				Gateways: []string{"metrics"}, HTTP: []istio.HTTPRoute{{Route: []istio.Route{{Destination: istio.Destination{Host: "prometheus"}}}}}}})
+		f.Services = append(f.Services, istio.Service{Metadata: meta(ns, "kube-apiserver"), Spec: istio.ServiceSpec{Type: "LoadBalancer"}})
+		f.EnvoyFilters = append(f.EnvoyFilters, adds("LISTENER", socketListener))
+		written, problems := istio.Plan(f, w)
+		got := map[string]bool{}
+		for _, u := range istio.Coverage(f.With(written), w) {
+			got[strings.Fields(u.Way)[0]] = true
+			if u.Cluster != ns {
+				t.Errorf("%s: %v", enforcement, u)
+			}
+		}
+		for _, way := range []string{"automatic", "added", "Service"} {
+			if !got[way] || len(got) != 3 {
+				t.Errorf("%s: %v is reported, not %s", enforcement, got, way)
+			}
+		}
+		if len(problems) == 0 {
+			t.Error("Plan has no problem")
+		}
+		for _, c := range written.Covered {
+			if c.By == "" && c.Why == "" {
+				t.Errorf("%v", c)
+			}
+		}
+	}
+}
+
+func TestStrays(t *testing.T) {
+	f := seed(shoot("a", list("203.0.113.0/24")), shoot("b", policy.SourceList{}))
+	if got := istio.Strays(f, gateway("")); len(got) > 0 {
+		t.Error(got)
+	}
+	other := gateway("")
+	other.Labels = map[string]string{"app": "other"}
+	got := istio.Strays(f, other)
+	if len(got) == 0 || slices.ContainsFunc(got, func(u istio.Uncovered) bool { return u.Cluster != "shoot--p--a" }) {
+		t.Error(got)
+	}
+}
