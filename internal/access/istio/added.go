@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// labelGatewayAPI names the Gateway of the Gateway API for which Istio made some pods.
+const labelGatewayAPI = "gateway.networking.k8s.io/gateway-name"
+
 // attached reports whether an EnvoyFilter is for the gateway.
 func (w Workload) attached(m Meta, s EnvoyFilterSpec) bool {
 	if m.Namespace != w.Namespace && m.Namespace != w.root() {
@@ -23,7 +26,7 @@ func (w Workload) attached(m Meta, s EnvoyFilterSpec) bool {
 
 // targeted reports whether one of some references names the gateway.
 func (w Workload) targeted(m Meta, refs []TargetRef) bool {
-	name := w.Labels["gateway.networking.k8s.io/gateway-name"]
+	name := w.Labels[labelGatewayAPI]
 	return name != "" && m.Namespace == w.Namespace && slices.ContainsFunc(refs, func(r TargetRef) bool {
 		return r.Kind == "Gateway" && r.Name == name
 	})
@@ -42,7 +45,7 @@ func (b *chainer) added() {
 			}
 			chains, err := addedChains(p)
 			if err != nil {
-				b.problem(object, "patch %d cannot be read: %v", j, err)
+				b.unknown(object, "patch %d cannot be read: %v", j, err)
 				continue
 			}
 			if chains == nil {
@@ -236,7 +239,7 @@ func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
 	}
 	v, err := generic(p.Patch.Value)
 	if err != nil {
-		b.problem(object, "patch %d cannot be read: %v", j, err)
+		b.unknown(object, "patch %d cannot be read: %v", j, err)
 		return
 	}
 	seen := map[string]bool{}
@@ -248,7 +251,7 @@ func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
 		}
 	})
 	if at := p.Match.Listener; anywhere && (at == nil || !b.w.isConnect(at.PortNumber)) {
-		b.problem(object, "patch %d of %s leads wherever a client wants: whether a guard is before it is not known", j,
+		b.unknown(object, "patch %d of %s leads wherever a client wants: whether a guard is before it is not known", j,
 			p.ApplyTo)
 	}
 }

@@ -79,6 +79,9 @@ func Chains(f Facts, w Workload) ([]Chain, []Problem) {
 	}
 	b.clashes()
 	b.added()
+	if name := w.Labels[labelGatewayAPI]; name != "" {
+		b.unknown("Gateway "+w.Namespace+"/"+name, "it is one of the Gateway API, whose listeners and routes are not read")
+	}
 	for i := range b.out {
 		slices.SortFunc(b.out[i].Reaches, func(x, y Reach) int {
 			return cmp.Or(strings.Compare(x.Cluster, y.Cluster), cmp.Compare(x.way, y.way))
@@ -107,8 +110,17 @@ func (b *chainer) problem(object, format string, args ...any) {
 	}
 }
 
+// unknown reports, for every cluster with a list, that it may be reached in a way that cannot be judged.
+func (b *chainer) unknown(object, format string, args ...any) {
+	for _, c := range b.f.Clusters {
+		if c.listed() {
+			b.problems = append(b.problems, Problem{Cluster: c.Name, Object: object, What: fmt.Sprintf(format, args...)})
+		}
+	}
+}
+
 // listens finds the ports at which a gateway listens for the port of a server: where a Service of the pods has that
-// port, its target port.
+// port, its target port. Port 0 is one that is not known.
 func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 	var out []uint32
 	object := "Gateway " + g.Metadata.key()
@@ -124,10 +136,9 @@ func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 				continue
 			}
 			target, ok := b.target(p)
-			if !ok {
+			if !ok { // found by its server names alone
 				b.problem(object, "port %d leads to the target port %s of Service %s, which is not known: "+
 					"give the gateway's container ports", number, p.TargetPort, s.Metadata.key())
-				continue
 			}
 			if !slices.Contains(out, target) {
 				out = append(out, target)
@@ -158,7 +169,7 @@ func (b *chainer) target(p ServicePort) (uint32, bool) {
 		return 0, false
 	}
 	port, ok := b.w.PortNames[name]
-	return port, ok
+	return port, ok && port != 0
 }
 
 // server adds the chains of one server at one port.

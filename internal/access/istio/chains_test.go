@@ -84,7 +84,7 @@ func chainCases() (clusters []istio.Cluster, cases map[string]chainCase) {
 			Services:        []istio.Service{service("istio-ingress", `"tls"`)},
 			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: both, Port: port(443, "TLS"), TLS: pass})},
 			VirtualServices: []istio.VirtualService{vs("ns", both, tlsTo("kube-apiserver", istio.L4Match{SNIHosts: both}))}},
-			[]string{"passthrough 443 api.c.example,other.c.example: c/api"}, []string{"target port"}},
+			[]string{"passthrough 0 api.c.example,other.c.example: c/api"}, []string{"target port"}},
 		"two target ports": {istio.Facts{
 			Services:        []istio.Service{service("istio-ingress", "1443"), service("istio-ingress", "2443")},
 			Gateways:        []istio.Gateway{gw("ns", istio.Server{Hosts: both[:1], Port: port(443, "TLS"), TLS: pass})},
@@ -218,5 +218,56 @@ func TestStrays(t *testing.T) {
 	got := istio.Strays(f, other)
 	if len(got) == 0 || slices.ContainsFunc(got, func(u istio.Uncovered) bool { return u.Cluster != "shoot--p--a" }) {
 		t.Error(got)
+	}
+}
+
+// What cannot be judged is reported for every cluster with a list.
+func TestWhatCannotBeJudgedIsReported(t *testing.T) {
+	written := func(f istio.Facts, w istio.Workload) istio.Facts {
+		p, _ := istio.Plan(f, w)
+		return f.With(p)
+	}
+	for what, change := range map[string]func(*istio.Facts, *istio.Workload){
+		"a gateway of the Gateway API": func(_ *istio.Facts, w *istio.Workload) {
+			w.Labels = map[string]string{"app": "istio-ingressgateway", "gateway.networking.k8s.io/gateway-name": "x"}
+		},
+		"a route by a header at another port": func(f *istio.Facts, _ *istio.Workload) {
+			e := adds("HTTP_ROUTE", `{"route":{"clusterHeader":"x"}}`)
+			e.Spec.ConfigPatches[0].Match = istio.PatchMatch{RouteConfiguration: &istio.RouteMatch{PortNumber: 80}}
+			f.EnvoyFilters = append(f.EnvoyFilters, e)
+		},
+		"a patch that cannot be read": func(f *istio.Facts, _ *istio.Workload) {
+			f.EnvoyFilters = append(f.EnvoyFilters, adds("FILTER_CHAIN", `{"filters":`))
+		},
+		"a chain without a name at a port that is not known": func(f *istio.Facts, w *istio.Workload) {
+			f.Services[0].Spec.Ports[0].TargetPort = json.RawMessage(`"tls"`)
+			f.Gateways = append(f.Gateways, server("shoot--p--a", "tcp", w.Labels, istio.Server{Hosts: []string{"*"},
+				Port: istio.Port{Number: 443, Protocol: "TCP"}}))
+			f.VirtualServices = append(f.VirtualServices, istio.VirtualService{Metadata: meta("shoot--p--a", "tcp"),
+				Spec: istio.VirtualServiceSpec{Hosts: []string{"*"}, Gateways: []string{"tcp"}, TCP: []istio.L4Route{
+					{Route: []istio.Route{{Destination: istio.Destination{Host: "kube-apiserver"}}}}}}})
+		},
+		"an AuthorizationPolicy that looks at identities": func(f *istio.Facts, _ *istio.Workload) {
+			f.AuthorizationPolicies = append(f.AuthorizationPolicies, istio.AuthorizationPolicy{Metadata: meta("istio-system", "x"),
+				Spec: istio.AuthzSpec{Action: "DENY", Rules: []istio.AuthzRule{
+					{From: []istio.AuthzFrom{{Source: istio.AuthzSource{NotPrincipals: []string{"x"}}}}}}}})
+		},
+		"a filter for some proxies": func(f *istio.Facts, _ *istio.Workload) {
+			e := adds("NETWORK_FILTER", `{"name":"x","typed_config":{"@type":`+
+				`"type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC"}}`)
+			e.Spec.ConfigPatches[0].Patch.Operation = "INSERT_FIRST"
+			e.Spec.ConfigPatches[0].Match = istio.PatchMatch{Proxy: json.RawMessage(`{"proxyVersion":"1"}`)}
+			f.EnvoyFilters = append(f.EnvoyFilters, e)
+		},
+	} {
+		f, w := seed(shoot("a", list("203.0.113.0/24")), shoot("b", policy.SourceList{})), gateway(istio.Auto)
+		if u := istio.Coverage(written(f, w), w); len(u) > 0 {
+			t.Fatal(u)
+		}
+		change(&f, &w)
+		u := istio.Coverage(written(f, w), w)
+		if len(u) == 0 || slices.ContainsFunc(u, func(u istio.Uncovered) bool { return u.Cluster != "shoot--p--a" }) {
+			t.Errorf("%s: %v", what, u)
+		}
 	}
 }

@@ -136,7 +136,7 @@ func (p *planner) single(c Chain) (sni string, ok bool) {
 		}
 	}
 	if len(c.SNI) == 0 {
-		return "", alone
+		return "", alone && c.Port != 0
 	}
 	for _, n := range c.SNI {
 		if !others[n] {
@@ -154,7 +154,7 @@ func (p *planner) unpatchable(c Chain) string {
 	case Automatic:
 		return "AUTO_PASSTHROUGH makes chains for services that are not known here"
 	}
-	return "the chain has no server name, and others share its port: no EnvoyFilter can patch it alone"
+	return "the chain has no server name, and others share its port or that is not known: no EnvoyFilter patches it alone"
 }
 
 // guard is the filter for a cluster in a chain: of the whole chain if the cluster has it for itself.
