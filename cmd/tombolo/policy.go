@@ -29,7 +29,8 @@ func newPolicyCommand() *cobra.Command {
 		Use: "policy", Short: "Check, explain and compare access policies", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheckCommand(), newPolicyExplainCommand(), newPolicyTestCommand(), newPolicyDiffCommand())
+	cmd.AddCommand(newPolicyCheckCommand(), newPolicyExplainCommand(), newPolicyTestCommand(), newPolicyDiffCommand(),
+		newPolicyVerifyCommand())
 	return cmd
 }
 
