@@ -40,18 +40,8 @@ func read(file string, data []byte, open func(path string) ([]byte, error),
 	}
 	doc.Want("apiVersion", v1alpha1.Version, raw.APIVersion)
 	doc.Want("kind", v1alpha1.KindAccessPolicy, raw.Kind)
-	r := reader{doc: doc, open: open}
-	lists := make([]List, 0, len(raw.Lists))
-	for i, l := range raw.Lists {
-		lists = append(lists, r.list(fmt.Sprintf("lists[%d]", i), l))
-	}
-	rules := make([]Rule, 0, len(raw.Rules))
-	for i, w := range raw.Rules {
-		rules = append(rules, r.rule(fmt.Sprintf("rules[%d]", i), w))
-	}
-	if len(raw.Rules) == 0 {
-		doc.Add("rules", "there are no rules: everything would be denied")
-	}
+	r := reader{doc: doc, add: doc.Add, open: open}
+	rules, lists := r.contents(raw.AccessContent)
 	p, problems := Compile(rules, lists)
 	if p != nil {
 		problems = append(problems, further(p)...)
@@ -72,7 +62,8 @@ func read(file string, data []byte, open func(path string) ([]byte, error),
 // Lists returns the lists of a file, with the contents of the files that they name.
 func Lists(file string, data []byte, open func(path string) ([]byte, error)) (out []List) {
 	var raw v1alpha1.AccessPolicy
-	r := reader{doc: conf.Decode(file, data, &raw), open: open}
+	doc := conf.Decode(file, data, &raw)
+	r := reader{doc: doc, add: doc.Add, open: open}
 	for i, l := range raw.Lists {
 		out = append(out, r.list(fmt.Sprintf("lists[%d]", i), l))
 	}
@@ -93,9 +84,26 @@ func refusals(doc *conf.Document) []Finding {
 }
 
 type reader struct {
-	doc   *conf.Document
+	doc   *conf.Document // of a file
+	add   conf.Report
 	open  func(path string) ([]byte, error)
 	files []listFile
+}
+
+// contents reads the rules and lists.
+func (r *reader) contents(w v1alpha1.AccessContent) ([]Rule, []List) {
+	lists := make([]List, 0, len(w.Lists))
+	for i, l := range w.Lists {
+		lists = append(lists, r.list(fmt.Sprintf("lists[%d]", i), l))
+	}
+	rules := make([]Rule, 0, len(w.Rules))
+	for i, w := range w.Rules {
+		rules = append(rules, r.rule(fmt.Sprintf("rules[%d]", i), w))
+	}
+	if len(w.Rules) == 0 {
+		r.add("rules", "there are no rules: everything would be denied")
+	}
+	return rules, lists
 }
 
 // listFile is a list whose ranges are in a file of their own.
@@ -113,7 +121,7 @@ func (r *reader) list(path string, w v1alpha1.RangeList) List {
 	}
 	data, err := r.open(w.File)
 	if err != nil {
-		r.doc.Add(path+".file", "%s cannot be read: %v", w.File, err)
+		r.add(path+".file", "%s cannot be read: %v", w.File, err)
 		return l
 	}
 	f := listFile{path: path, file: w.File, first: len(l.Ranges)}
@@ -138,11 +146,11 @@ func (r *reader) rule(path string, w v1alpha1.AccessRule) Rule {
 	}
 	switch {
 	case w.Allow != nil && w.Deny != nil:
-		r.doc.Add(path+".deny", "a rule either allows or denies: write two rules")
+		r.add(path+".deny", "a rule either allows or denies: write two rules")
 	case w.Deny != nil:
 		out.Deny, out.Destination = true, w.Deny
 	case w.Allow == nil:
-		r.doc.Add(path, "the rule has neither allow nor deny")
+		r.add(path, "the rule has neither allow nor deny")
 		out.Destination = []string{"*"} // reported once
 	}
 	return out
@@ -156,7 +164,7 @@ func (r *reader) users(path string, in []int) []uint32 {
 	out := make([]uint32, 0, len(in))
 	for i, n := range in {
 		if n < 0 || n >= math.MaxUint32 { // the last one means nobody (chown(2))
-			r.doc.Add(fmt.Sprintf("%s[%d]", path, i), "%d is no user id", n)
+			r.add(fmt.Sprintf("%s[%d]", path, i), "%d is no user id", n)
 			continue
 		}
 		out = append(out, uint32(n))

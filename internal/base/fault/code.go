@@ -59,6 +59,9 @@ const (
 	CodeNameUnknown Code = "name_unknown"
 	CodeProxyHeader Code = "proxy_header"
 
+	CodeAccessList Code = "access_list_invalid"
+	CodeLockout    Code = "access_list_lockout"
+
 	CodeStreamReset Code = "stream_reset"
 	CodeStreamIdle  Code = "stream_idle"
 
@@ -146,6 +149,9 @@ func Table() []Entry {
 		{CodeNameUnknown, NotFound, "No tenant of the edge has this name or destination."},
 		{CodeProxyHeader, Unauthenticated, "A PROXY protocol header is missing, malformed, or comes from a source " +
 			"that may not send one."},
+		{CodeAccessList, Invalid, "A Gardener access list, or an object that it depends on, cannot be read; " +
+			"the text names the field."},
+		{CodeLockout, Conflict, "An access list locks out its author, or the cluster's own nodes."},
 		{CodeStreamReset, Unavailable, "The other side of the stream reset it."},
 		{CodeStreamIdle, Timeout, "No byte moved for the idle limit."},
 
