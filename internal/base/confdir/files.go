@@ -83,10 +83,12 @@ func (p *Files[T]) accept(file string) {
 
 func (p *Files[T]) refuse(file string, err error) refusal {
 	known := p.files[file].good != nil
-	p.refused[file] = Refusal{File: file, Reason: oneLine(err), At: p.Now().UTC(), New: !known}
+	reason := oneLine(err)
+	before, bad := p.refused[file]
+	p.refused[file] = Refusal{File: file, Reason: reason, At: p.Now().UTC(), New: !known}
 	p.altered = true
 	p.Reloaded(err)
-	return refusal{err, known}
+	return refusal{err, known, bad && before.Reason == reason}
 }
 
 func (p *Files[T]) unrefuse(file string) {

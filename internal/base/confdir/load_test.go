@@ -214,6 +214,39 @@ func TestTheLastFileStays(t *testing.T) {
 }
 
 // A status lists the newest refusals, and counts all.
+// A look at all files tells of a refusal once, and again when its reason is another one.
+func TestARefusalIsLoggedOnce(t *testing.T) {
+	r := newRig(t)
+	var log strings.Builder
+	r.files.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w := watcher[string]{of: r.files}
+	logged := func(want ...string) {
+		t.Helper()
+		log.Reset()
+		w.tell(fresh(r.files.Load()))
+		for _, text := range want {
+			if !strings.Contains(log.String(), text) {
+				t.Errorf("%q, want %q", log.String(), text)
+			}
+		}
+		if n := strings.Count(log.String(), "is refused"); n != len(want) {
+			t.Errorf("%d lines, want %d: %s", n, len(want), log.String())
+		}
+	}
+	r.write("a.yaml", "bad")
+	logged("a bad word")
+	logged()
+	r.write("b.yaml", "bad")
+	logged("a bad word")
+	r.write("c.yaml", "one")
+	logged()
+	r.write("a.yaml", "one")
+	logged("one is taken by c.yaml")
+	logged()
+	r.write("a.yaml", "bad")
+	logged("a bad word")
+}
+
 func TestTheListOfRefusalsIsBounded(t *testing.T) {
 	r := newRig(t)
 	for i := range refusalsListed + 5 {

@@ -52,6 +52,7 @@ type refusals []refusal
 type refusal struct {
 	error
 	known bool
+	same  bool // as at the reading before
 }
 
 func (r refusal) Unwrap() error { return r.error }
@@ -75,6 +76,19 @@ func (r refusals) Unwrap() (out []error) {
 		out = append(out, one)
 	}
 	return out
+}
+
+// fresh leaves out the files that were refused for the same reason before.
+func fresh(err error) error {
+	var all refusals
+	if !errors.As(err, &all) {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(r refusal) bool { return r.same })
+	if len(all) == 0 {
+		return nil
+	}
+	return all
 }
 
 // staying says what is in force instead of what err refuses.

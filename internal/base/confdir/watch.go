@@ -119,7 +119,7 @@ func (w *watcher[T]) load() {
 		clear(w.watched)
 		clear(w.missing)
 		w.watch(w.folders())
-		w.tell(w.of.Load())
+		w.tell(fresh(w.of.Load())) // it reads refused files again
 		w.all = w.watch(w.folders())
 	}
 }
