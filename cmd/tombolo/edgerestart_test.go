@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/edge"
 )
@@ -194,7 +195,8 @@ func TestEdgeRestartThatFails(t *testing.T) {
 	config, listen := edgeFiles(t, dir)
 	p := startProcess(t, "edge", "--config", config, "--take-over")
 	p.Says(t, "edge is ready")
-	if o := tombolo(t, "edge", "--config", config); o.code == 0 || !strings.Contains(o.err, "address_in_use") {
+	if o := tombolo(t, "edge", "--config", config); o.code == 0 || !strings.Contains(o.err, "address_in_use") ||
+		!strings.Contains(o.err, "use --take-over") {
 		t.Errorf("%+v", o)
 	}
 	bad := filepath.Join(dir, "bad.yaml")
@@ -214,4 +216,38 @@ func TestEdgeRestartThatFails(t *testing.T) {
 	if o := tombolo(t, "edge", "status", "--admin-socket", edge.AdminSocket(dir)); o.code != 0 || strings.Contains(o.out, "draining") {
 		t.Errorf("%+v", o)
 	}
+}
+
+// An edge that takes over waits for the tenants that the API server has; the one that runs serves meanwhile.
+func TestEdgeRestartWaitsForKubernetes(t *testing.T) {
+	dir := runtest.Dir(t)
+	api := kubetest.New(t)
+	api.Put(kubetest.Tenants, "k1", `{"apiVersion":"tombolo.dev/v1alpha1","kind":"EdgeTenant","metadata":{"namespace":"ns",
+		"name":"k1"},"spec":{"ways":[{"flow":"api","names":["k1.example.org"],"upstreams":["127.0.0.1:1"]}]}}`)
+	config, listen := edgeFiles(t, dir)
+	first := startProcess(t, "edge", "--config", config)
+	first.Says(t, "edge is ready")
+	access, next := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "next.yaml")
+	for path, text := range map[string]string{
+		access: string(api.Kubeconfig("edge")),
+		next:   string(readTestFile(t, config)) + "kubernetes: {kubeconfig: " + access + "}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api.Away(true)
+	second := startProcess(t, "edge", "--config", next, "--take-over")
+	second.Says(t, "Kubernetes cannot be read")
+	if strings.Contains(second.Err.String(), "edge is ready") {
+		t.Error("it does not wait")
+	}
+	c, err := net.Dial("tcp", listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	api.Away(false)
+	second.Says(t, `listen=[`+listen+`] tenants=2`) // a file and the object
+	first.Says(t, "another edge has the ports now")
 }

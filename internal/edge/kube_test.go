@@ -63,11 +63,21 @@ func TestTenantsOfKubernetes(t *testing.T) {
 	f.remove("own")
 	leads("own.k", "c2")
 	refused("")
+	away := func(want int) {
+		t.Helper()
+		runtest.Eventually(t, "sources that are away", func() bool {
+			st := f.Status().Tenants.Away
+			return len(st) == want && (want == 0 || st[0].Source == "Kubernetes" && st[0].Reason != "")
+		})
+	}
+	away(0)
 	s.Away(true)
 	s.Forget()
+	away(1)
 	leads("c1.k", "c1")
 	s.Away(false)
 	s.Delete(kubetest.Tenants, "c2")
 	leads("own.k", "")
+	away(0)
 	ping(t, c, "while others came and went")
 }

@@ -3,7 +3,9 @@
 package edge
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
+	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
 )
 
 func TestInTurn(t *testing.T) {
@@ -129,4 +132,34 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a list that was cut short does not have may exist.
+func TestAListThatIsCutRemovesNothing(t *testing.T) {
+	table := tenant.NewTable()
+	o := objects{tenantfile.NewFeed(tenantfile.FeedOptions{
+		Source: "Kubernetes", Book: tenantfile.NewBook(table), Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Reloaded: func(error) {},
+	})}
+	list := func(name string) map[string]json.RawMessage {
+		return map[string]json.RawMessage{"ns/" + name: json.RawMessage(`{"apiVersion":"tombolo.dev/v1alpha1",
+			"kind":"EdgeTenant","metadata":{"name":"` + name + `"},"spec":{"ways":[{"flow":"api","names":["` + name +
+			`.k"],"upstreams":["a:1"]}]}}`)}
+	}
+	for _, c := range []struct {
+		name string
+		cut  bool
+		want [2]bool // c1, c2
+	}{
+		{"c1", false, [2]bool{true, false}},
+		{"c2", true, [2]bool{true, true}},
+		{"c2", false, [2]bool{false, true}},
+	} {
+		o.Whole(list(c.name), c.cut)
+		_, c1 := table.ByName("c1.k", nil)
+		_, c2 := table.ByName("c2.k", nil)
+		if got := [2]bool{c1, c2}; got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
 }
