@@ -5,6 +5,7 @@ package istio
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,7 +15,7 @@ type compiled struct {
 	action string // DENY, ALLOW or CUSTOM
 	object string
 	own    bool
-	rules  []RBACPolicy
+	rules  Rules
 	err    error // a rule has a condition that is not known here
 }
 
@@ -26,6 +27,7 @@ func compile(a AuthorizationPolicy, tcp bool) compiled {
 	if out.action == "" {
 		out.action = "ALLOW"
 	}
+	out.rules = Rules{Action: "DENY", Policies: map[string]RBACPolicy{}}
 	for i, r := range a.Spec.Rules {
 		rule, keep, err := compileRule(r, tcp, out.action == "ALLOW")
 		if err != nil {
@@ -33,9 +35,12 @@ func compile(a AuthorizationPolicy, tcp bool) compiled {
 			continue
 		}
 		if keep {
-			out.rules = append(out.rules, rule)
+			name := fmt.Sprintf("rule %03d", i)
+			out.rules.Policies[name] = rule
+			out.rules.names = append(out.rules.names, name)
 		}
 	}
+	slices.Sort(out.rules.names)
 	return out
 }
 

@@ -282,11 +282,7 @@ func (e *effects) byPolicies(c Chain, s shape) (out []guard) {
 	any := false
 	for _, p := range e.policies[kind] {
 		g := guard{object: p.object, own: p.own, custom: p.action == "CUSTOM", err: p.err, live: live{deny: true}}
-		rules := Rules{Action: "DENY", Policies: map[string]RBACPolicy{}}
-		for i, r := range p.rules {
-			rules.Policies[fmt.Sprintf("rule %03d", i)] = r
-		}
-		l, err := rules.live(s)
+		l, err := p.rules.live(s)
 		if err != nil {
 			g.err = err
 		}

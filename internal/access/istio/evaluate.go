@@ -175,7 +175,16 @@ func (p Principal) of(s shape) (Principal, error) {
 	var err error
 	switch {
 	case p.AndIDs != nil && conditional(p.AndIDs):
-		p.AndIDs, err = set(p.AndIDs)
+		all := make([]Principal, len(p.AndIDs.IDs))
+		for i := len(all) - 1; i >= 0; i-- { // ranges come first, and are many
+			if all[i], err = p.AndIDs.IDs[i].of(s); err != nil {
+				return p, err
+			}
+			if all[i].never() {
+				return Principal{OrIDs: &PrincipalSet{}}, nil
+			}
+		}
+		p.AndIDs = &PrincipalSet{IDs: all}
 	case p.OrIDs != nil && conditional(p.OrIDs):
 		p.OrIDs, err = set(p.OrIDs)
 	case p.NotID != nil:
