@@ -120,10 +120,7 @@ func (b *chainer) requests(c Chain, s Server, routes []VirtualService) {
 	}
 	var parts []part
 	for _, v := range routes {
-		var to [][2]string
-		for _, h := range b.withDelegates(v, 0) {
-			to = append(to, h)
-		}
+		to := b.withDelegates(v, 0)
 		hosts := v.Spec.Hosts
 		if len(s.Hosts) > 0 {
 			hosts = sharedHosts(s, v)
