@@ -30,10 +30,11 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X 
 ##@ Use
 
 .PHONY: build
-build: ## Build bin/tombolo, one static binary
+build: ## Build bin/tombolo, one static binary, and bin/tombolo-controller
 	@tools/deps build
 	@mkdir -p bin
 	$(GO_BUILD) -o bin/tombolo ./cmd/tombolo
+	$(GO_BUILD) -o bin/tombolo-controller ./cmd/tombolo-controller
 
 .PHONY: demo
 demo: build ## Show what Tombolo does, in networks of its own (root; DEMO_FLAGS=--rootless without)

@@ -60,7 +60,7 @@ func callRules() []callRule {
 			oneDecide},
 		{"context", []string{"Background", "TODO"}, []string{"cmd/..."},
 			"a context starts where the program starts; take the caller's"},
-		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go"},
+		{"os", []string{"Exit"}, []string{"cmd/tombolo/main.go", "cmd/tombolo-controller/main.go"},
 			"an exit skips every defer: return the fault"},
 		{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, nil,
 			"an exit skips every defer: return the fault"},

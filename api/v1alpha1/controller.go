@@ -76,7 +76,7 @@ type ControllerWebhooks struct {
 	// Listen is the https port. Default :9443.
 	Listen string `json:"listen,omitempty"`
 	// CertificateLife is how long a certificate of the webhooks is valid. It is renewed after two thirds. Default
-	// 2160h, at least 1m.
+	// 2160h, at least 10s.
 	CertificateLife Duration `json:"certificateLife,omitempty"`
 }
 

@@ -92,7 +92,8 @@ node or discovery service is not running; 4 not allowed.`,
 		return f.Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddCommand(
-		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newEdgeCommand(), newTokenCommand(),
+		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newEdgeCommand(), newControllerCommand(),
+		newTokenCommand(),
 		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
 		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),

@@ -28,7 +28,7 @@ const (
 	MaxRanges     = 50 // as the Gardener extension's admission has it
 
 	certificateLife = 90 * 24 * time.Hour
-	leastLife       = time.Minute
+	leastLife       = 10 * time.Second
 	leaseDuration   = 15 * time.Second
 	leastLease      = 2 * time.Second
 	mostGateways    = 64

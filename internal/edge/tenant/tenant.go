@@ -236,6 +236,15 @@ func (t *Tenant) KnowsHubs(known []string, add conf.Report) {
 	}
 }
 
+// Claims lists what belongs to this tenant alone, with the field that claims it.
+func (t *Tenant) Claims() map[string]string {
+	out := map[string]string{}
+	for i := range t.Ways {
+		t.Ways[i].each(func(k key, field string) { out[k.String()] = fmt.Sprintf("spec.ways[%d].%s", i, field) })
+	}
+	return out
+}
+
 // twice reports what two ways of one tenant claim.
 func (t *Tenant) twice(add conf.Report) {
 	seen := map[key]bool{}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command tombolo-controller is what 'tombolo controller' starts. It is a program of its own, because Kubernetes'
+// client library would make every agent and node larger (docs/decisions/0025).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/manager"
+)
+
+// version is set by the linker (-X main.version=...).
+var version = "dev"
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit code, as those of tombolo are.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("tombolo-controller", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	file := flags.String("config", "", "configuration `FILE` (kind ControllerConfig)")
+	ask := flags.Bool("version", false, "print the version")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if *ask {
+		fmt.Fprintln(stdout, "tombolo-controller version", version)
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	err := serve(ctx, *file, stderr)
+	if err == nil {
+		return 0
+	}
+	f := fault.From(err)
+	fmt.Fprintf(stderr, "error: %s\n", f.Error())
+	if f.Next != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", f.Next)
+	}
+	if f.Code == fault.CodeConfig || f.Code == fault.CodeUsage {
+		return 2
+	}
+	return 1
+}
+
+func serve(ctx context.Context, file string, stderr io.Writer) error {
+	if file == "" {
+		return fault.New(fault.CodeUsage, "--config is missing").
+			Hint("write one: tombolo config print --role controller > controller.yaml")
+	}
+	data, err := private.ReadPublic(file, limit.ConfigFile)
+	if err != nil {
+		return fault.New(fault.CodeConfig, "the configuration cannot be read").Because(err).Hint("correct --config")
+	}
+	cfg, err := controlconf.Parse(file, data)
+	if err != nil {
+		return err
+	}
+	cfg.Version = version
+	log, err := telemetry.Logger(stderr, cfg.Log.Format, cfg.Log.Level)
+	if err != nil {
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: telemetry.BuildInfo, Help: "Always 1; the label names the version.",
+	}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	reg.MustRegister(info, collectors.NewBuildInfoCollector())
+	m, err := manager.New(ctx, cfg, manager.Options{
+		Log: log, Registry: reg, Kinds: manager.Kinds(), Features: features(cfg),
+	})
+	if err != nil {
+		return err
+	}
+	g := run.NewGroup(context.WithoutCancel(ctx))
+	g.Do(func(ctx context.Context) {
+		_ = run.Every(ctx, limit.LogTold, func() { telemetry.TurnLog(ctx, log, time.Now()) })
+	})
+	err = m.Run(ctx)
+	g.Stop()
+	_ = g.Wait() // it ends with its context
+	return err
+}
+
+// features are those that are on.
+func features(cfg controlconf.Config) []manager.Feature {
+	var out []manager.Feature
+	if cfg.Access != nil {
+		out = append(out, manager.Reviews(cfg.Access.AdditionalRanges))
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/tombolo-io/tombolo/api/objects/crds"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
+
+// ControllerOptions configure a controller in Kubernetes.
+type ControllerOptions struct {
+	Common
+	Config   string // text of a ControllerConfig; empty: one that checks policies, and no gateways
+	Replicas int
+}
+
+// ControllerDefaults returns the default options.
+func ControllerDefaults() ControllerOptions {
+	out := ControllerOptions{Common: commonDefaults(), Replicas: 2}
+	out.Name, out.MemoryRequest, out.MemoryLimit = "tombolo-controller", "128Mi", "1Gi"
+	return out
+}
+
+// Suits says what the objects need in a configuration.
+func (o ControllerOptions) Suits(name, namespace, webhooks, health string) error {
+	var p problems
+	for _, one := range []struct{ field, got, want string }{
+		{"name", name, o.Name}, {"webhooks.listen", webhooks, ":" + strconv.Itoa(controllerHooks)},
+		{"healthListen", health, ":" + strconv.Itoa(controllerHealth)},
+	} {
+		if one.got != one.want {
+			p.add("config", "%s is %q there, and must be %q", one.field, one.got, one.want)
+		}
+	}
+	if namespace != "" && namespace != o.Namespace {
+		p.add("config", "namespace is %q there, and must be %q", namespace, o.Namespace)
+	}
+	return p.fault("controller manifest")
+}
+
+const (
+	controllerFile   = "controller.yaml"
+	controllerHealth = 8449
+	controllerHooks  = 9443
+	rbacGroup        = "rbac.authorization.k8s.io"
+	admissionGroup   = "admissionregistration.k8s.io"
+	reviewTimeout    = 5 // seconds
+)
+
+type role struct {
+	APIVersion string     `yaml:"apiVersion"`
+	Kind       string     `yaml:"kind"`
+	Metadata   meta       `yaml:"metadata"`
+	Rules      []roleRule `yaml:"rules"`
+}
+
+type webhookConfiguration struct {
+	APIVersion string        `yaml:"apiVersion"`
+	Kind       string        `yaml:"kind"`
+	Metadata   meta          `yaml:"metadata"`
+	Webhooks   []webhookRule `yaml:"webhooks"`
+}
+
+type webhookRule struct {
+	Name           string           `yaml:"name"`
+	Client         webhookClient    `yaml:"clientConfig"`
+	Rules          []webhookObjects `yaml:"rules"`
+	FailurePolicy  string           `yaml:"failurePolicy"`
+	MatchPolicy    string           `yaml:"matchPolicy"`
+	SideEffects    string           `yaml:"sideEffects"`
+	TimeoutSeconds int              `yaml:"timeoutSeconds"`
+	ReviewVersions []string         `yaml:"admissionReviewVersions,flow"`
+}
+
+type webhookClient struct {
+	Service webhookService `yaml:"service"`
+}
+
+type webhookService struct {
+	Namespace string `yaml:"namespace"`
+	Name      string `yaml:"name"`
+	Path      string `yaml:"path"`
+	Port      int    `yaml:"port"`
+}
+
+type webhookObjects struct {
+	APIGroups   []string `yaml:"apiGroups,flow"`
+	APIVersions []string `yaml:"apiVersions,flow"`
+	Resources   []string `yaml:"resources,flow"`
+	Operations  []string `yaml:"operations,flow"`
+	Scope       string   `yaml:"scope"`
+}
+
+// Controller renders the objects that run a controller.
+func Controller(o ControllerOptions) ([]byte, error) {
+	var p problems
+	selector, tolerations := p.common(o.Common)
+	if o.Replicas < 1 || o.Replicas > limit.SessionsPerCluster {
+		p.add("replicas", "%d is not between 1 and %d", o.Replicas, limit.SessionsPerCluster)
+	}
+	if o.StorageClass != "" {
+		p.add("storage-class", "means nothing: there is no volume")
+	}
+	if o.HostNetwork {
+		p.add("host-network", "means nothing: the API server reaches the Service")
+	}
+	if len(o.Name) > 40 {
+		p.add("name", "%q has more than 40 characters", o.Name)
+	}
+	if err := p.fault("controller manifest"); err != nil {
+		return nil, err
+	}
+	config := o.Config
+	if config == "" {
+		var err error
+		if config, err = asText(controllerConfigOf(o)); err != nil {
+			return nil, err
+		}
+	}
+	var out bytes.Buffer
+	out.WriteString("# Made by 'tombolo controller manifest'.\n")
+	for _, text := range []string{crds.AccessPolicies(), crds.EdgeTenants()} {
+		out.WriteString("---\n" + text)
+	}
+	m := objectMeta(o.Common, "controller")
+	docs := append(namespaceObject(o.Common, false), accountObject(o.Common, "controller"))
+	docs = append(docs, controllerRights(o, m)...)
+	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{controllerFile: config}},
+		service{"v1", "Service", m, serviceSpec{Type: "ClusterIP", Selector: selectorLabels(o.Common), Ports: []servicePort{
+			{Name: "webhooks", Port: 443, TargetPort: controllerHooks, Protocol: "TCP"}}}},
+		controllerWorkload(o, selector, tolerations))
+	if o.Replicas > 1 {
+		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m,
+			disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
+	}
+	rest, err := render(nil, append(docs, controllerWebhooks(o, m))...)
+	out.Write(rest)
+	return out.Bytes(), err
+}
+
+// controllerConfig has the fields of v1alpha1.ControllerConfig that this package sets; a test gives it to the program.
+type controllerConfig struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Name       string `yaml:"name"`
+	Features   struct {
+		Access struct{} `yaml:"access"`
+	} `yaml:"features"`
+	HealthListen string    `yaml:"healthListen"`
+	Log          configLog `yaml:"log"`
+	DrainTimeout string    `yaml:"drainTimeout"`
+}
+
+func controllerConfigOf(o ControllerOptions) controllerConfig {
+	return controllerConfig{
+		APIVersion: v1alpha1.Version, Kind: v1alpha1.KindControllerConfig, Name: o.Name,
+		HealthListen: ":" + strconv.Itoa(controllerHealth), Log: configLog{"json", o.LogLevel},
+		DrainTimeout: o.DrainTimeout.String(),
+	}
+}
+
+// controllerRights are the least that a controller needs. Nobody can be allowed to create objects of one name only:
+// that is why these rights are of its namespace.
+func controllerRights(o ControllerOptions, m meta) []document {
+	account := []subject{{Kind: "ServiceAccount", Namespace: o.Namespace, Name: o.Name}}
+	whole := meta{Name: o.Namespace + "-" + o.Name, Labels: m.Labels}
+	return []document{
+		role{rbacGroup + "/v1", "Role", m, []roleRule{
+			{[]string{"coordination.k8s.io"}, []string{"leases"}, nil, []string{"create"}},
+			{[]string{"coordination.k8s.io"}, []string{"leases"}, []string{o.Name}, []string{"get", "update"}},
+			{[]string{""}, []string{"secrets"}, nil, []string{"create"}},
+			{[]string{""}, []string{"secrets"}, []string{o.Name + "-webhooks"}, []string{"get", "update"}},
+			{[]string{"", "events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
+		}},
+		clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", m, roleRef{rbacGroup, "Role", o.Name}, account},
+		clusterRole{rbacGroup + "/v1", "ClusterRole", whole, []roleRule{
+			{[]string{"tombolo.dev"}, []string{"edgetenants"}, nil, []string{"list", "watch"}},
+			{[]string{admissionGroup}, []string{"validatingwebhookconfigurations"}, []string{o.Name},
+				[]string{"get", "patch"}},
+		}},
+		clusterRoleBinding{rbacGroup + "/v1", "ClusterRoleBinding", whole, roleRef{rbacGroup, "ClusterRole", whole.Name},
+			account},
+	}
+}
+
+// controllerWebhooks says what the API server asks. A policy that nobody has judged is not stored; a tenant is, because
+// edges and the controller judge it once more.
+func controllerWebhooks(o ControllerOptions, m meta) document {
+	hook := func(kind, path, resource, scope, failure string) webhookRule {
+		return webhookRule{
+			Name: kind + ".tombolo.dev", FailurePolicy: failure, MatchPolicy: "Equivalent", SideEffects: "None",
+			TimeoutSeconds: reviewTimeout, ReviewVersions: []string{"v1"},
+			Client: webhookClient{webhookService{o.Namespace, o.Name, path, 443}},
+			Rules: []webhookObjects{{[]string{"tombolo.dev"}, []string{"v1alpha1"}, []string{resource},
+				[]string{"CREATE", "UPDATE"}, scope}},
+		}
+	}
+	return webhookConfiguration{admissionGroup + "/v1", "ValidatingWebhookConfiguration",
+		meta{Name: o.Name, Labels: m.Labels}, []webhookRule{
+			hook("accesspolicy", "/validate/accesspolicy", "accesspolicies", "Cluster", "Fail"),
+			hook("edgetenant", "/validate/edgetenant", "edgetenants", "Namespaced", "Ignore"),
+		}}
+}
+
+func controllerWorkload(o ControllerOptions, selector map[string]string, tolerations []toleration) document {
+	live, ready := probes(o.Common, controllerHealth, "HTTP")
+	box := container{
+		Args:          []string{"controller", "--config", configDir + "/" + controllerFile},
+		Ports:         []containerPort{{"webhooks", controllerHooks, "TCP"}, {"health", controllerHealth, "TCP"}},
+		LivenessProbe: live, ReadinessProbe: ready,
+		VolumeMounts: []volumeMount{{Name: "config", MountPath: configDir, ReadOnly: true}},
+	}
+	pod := newPod(o.Common, "controller", box, selector, tolerations)
+	pod.Spec.Volumes = []volume{{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}}}
+	pod.Spec.Spread, pod.Spec.AutomountToken = spreadOver(o.Common, o.Replicas), true
+	w := workload{"apps/v1", "Deployment", objectMeta(o.Common, "controller"), workloadSpec{
+		Replicas: o.Replicas, RevisionHistoryLimit: 3, Selector: labelSelector{selectorLabels(o.Common)}, Template: pod,
+	}}
+	w.Spec.Strategy = &updateStrategy{"RollingUpdate", rollingUpdate{MaxUnavailable: 0, MaxSurge: 1}}
+	return w
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/manifest"
+)
+
+func TestController(t *testing.T) {
+	o := manifest.ControllerDefaults()
+	o.Image = "registry.example/tombolo:v1"
+	out, err := manifest.Controller(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"name: accesspolicies.tombolo.dev", "name: edgetenants.tombolo.dev", "kind: PodDisruptionBudget", "replicas: 2",
+		"failurePolicy: Fail", "failurePolicy: Ignore", "readOnlyRootFilesystem: true", "runAsNonRoot: true",
+		"resourceNames: [tombolo-controller-webhooks]", "automountServiceAccountToken: true",
+	} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("there is no %q", part)
+		}
+	}
+	if strings.Contains(string(out), `"*"`) || strings.Contains(string(out), "verbs: ['*']") {
+		t.Error("a right has no bound")
+	}
+	if err := o.Suits("tombolo-controller", "", ":9443", ":8449"); err != nil {
+		t.Error(err)
+	}
+	if err := o.Suits("other", "x", ":1", "127.0.0.1:8449"); err == nil || strings.Count(err.Error(), "must be") != 4 {
+		t.Errorf("%v", err)
+	}
+	for _, wrong := range []func(*manifest.ControllerOptions){
+		func(o *manifest.ControllerOptions) { o.Replicas = 0 },
+		func(o *manifest.ControllerOptions) { o.HostNetwork = true },
+		func(o *manifest.ControllerOptions) { o.Name = strings.Repeat("a", 41) },
+		func(o *manifest.ControllerOptions) { o.Image = "" },
+	} {
+		bad := o
+		wrong(&bad)
+		if _, err := manifest.Controller(bad); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
