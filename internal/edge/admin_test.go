@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/edge"
 )
 
@@ -64,7 +64,7 @@ func TestStatus(t *testing.T) {
 		return err == nil && strings.Contains(string(b), "dial_refused") && slices.Equal(f.status().Ejected, []string{dead.Addr().String()})
 	})
 	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: c4}\nspec:\n  ways:\n" + way("c1", at)
-	if err := os.WriteFile(filepath.Join(f.tenants, "c4.yaml"), []byte(text), 0o600); err != nil {
+	if err := store.Write(filepath.Join(f.tenants, "c4.yaml"), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	runtest.Eventually(t, "the file is refused, and the dial over", func() bool {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/edge"
 )
 
@@ -107,7 +108,7 @@ func (f *front) write(policy string) {
 func (f *front) tenant(name, ways string) {
 	f.t.Helper()
 	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: " + name + "}\nspec:\n  ways:\n" + ways
-	if err := os.WriteFile(filepath.Join(f.tenants, name+".yaml"), []byte(text), 0o600); err != nil {
+	if err := store.Write(filepath.Join(f.tenants, name+".yaml"), []byte(text)); err != nil {
 		f.t.Fatal(err)
 	}
 	runtest.Eventually(f.t, "the tenant is in force", func() bool {

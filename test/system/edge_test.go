@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/edge"
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 )
@@ -68,7 +68,7 @@ func startEdge(t *testing.T) *front {
 func (f *front) tenant(name, ways string) {
 	f.t.Helper()
 	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: " + name + "}\nspec:\n  ways:\n" + ways
-	if err := os.WriteFile(filepath.Join(f.dir, name+".yaml"), []byte(text), 0o600); err != nil {
+	if err := store.Write(filepath.Join(f.dir, name+".yaml"), []byte(text)); err != nil { // whole, or not at all
 		f.t.Fatal(err)
 	}
 }
@@ -195,6 +195,7 @@ func TestAnEdgeDialsThroughAHubThatAsksWhoCalls(t *testing.T) {
 	e.tenant(t, "hub", "  - {flow: vpn, protocols: [tombolo-session/1, tombolo-join/1], upstreams: ['"+h.listen+"'], proxyProtocol: v2}\n")
 	e.tenant(t, "c1", "  - {flow: api, names: [api.c1], hubs: [{name: h1, target: '"+api.Addr()+"'}]}\n"+
 		"  - {flow: api, names: [mute.c1], hubs: [{name: mute, target: '"+api.Addr()+"'}]}\n")
+	runtest.Eventually(t, "the tenants are in force", func() bool { return e.tenants(t).InForce == 2 })
 	startAgent(t, agentSpec{join: strings.ReplaceAll(h.token("c1").Join, h.listen, e.listen), extra: "hubs: ['" + e.listen + "']"})
 	to := func(name string) (*tls.Conn, error) {
 		return tls.Dial("tcp", e.listen, &tls.Config{ServerName: name, InsecureSkipVerify: true})

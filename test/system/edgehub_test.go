@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/base/store"
 	"github.com/tombolo-io/tombolo/internal/edge"
 )
 
@@ -94,7 +95,7 @@ func (e *hubEdge) tenants(t *testing.T) admin.EdgeTenants {
 func (e *hubEdge) tenant(t *testing.T, name, ways string) {
 	t.Helper()
 	text := "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: " + name + "}\nspec:\n  ways:\n" + ways
-	if err := os.WriteFile(e.dir+"/tenants/"+name+".yaml", []byte(text), 0o600); err != nil {
+	if err := store.Write(e.dir+"/tenants/"+name+".yaml", []byte(text)); err != nil { // whole, or not at all
 		t.Fatal(err)
 	}
 }
