@@ -103,7 +103,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestCloseTargets: what is close to its bound has nine rounds, and no window of the
+// TestCloseTargets: what is close to its bound has nine rounds or more, and no window of the
 // quick run is too short to say anything.
 func TestCloseTargets(t *testing.T) {
 	o, err := parseOptions([]string{"-quick"})
@@ -115,7 +115,7 @@ func TestCloseTargets(t *testing.T) {
 	}
 	plan := quickPlan(o.lanes)
 	for _, name := range []string{"bulk16", "e2e16", "e2eopens"} {
-		if got := plan[name].rounds; got != 9 {
+		if got := plan[name].rounds; got < 9 {
 			t.Errorf("%s has %d rounds", name, got)
 		}
 	}
