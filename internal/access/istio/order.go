@@ -21,6 +21,7 @@ type Step struct {
 	Write  []Ref
 	Await  bool // until all gateways have taken over what was written
 	Remove []Ref
+	Loses  bool // something is guarded no more by what it was: all before has to be in force, also if it was written earlier
 }
 
 // Owned are the objects in some namespaces that were written for gateways.
@@ -48,49 +49,56 @@ func Owned(f Facts, namespaces ...string) (out Planned) {
 
 // written is an object with what it says as JSON.
 type written struct {
-	ref  Ref
-	text string
+	ref    Ref
+	text   string
+	asks   bool            // ext_authz
+	guards func() []string // nil: none
 }
 
 // all lists the objects of a plan: first data, then what asks for it, then the others.
 func (p Planned) all() (out []written) {
 	for _, o := range p.ConfigMaps {
-		out = append(out, written{Ref{KindConfigMap, o.Metadata.Namespace, o.Metadata.Name}, text(o.Data)})
+		out = append(out, written{ref: Ref{KindConfigMap, o.Metadata.Namespace, o.Metadata.Name}, text: text(o.Data)})
 	}
 	for _, o := range p.AuthorizationPolicies {
-		out = append(out, written{Ref{KindAuthorizationPolicy, o.Metadata.Namespace, o.Metadata.Name}, text(o.Spec)})
+		out = append(out, written{Ref{KindAuthorizationPolicy, o.Metadata.Namespace, o.Metadata.Name},
+			text(o.Spec), o.Spec.Action == "CUSTOM", o.guards})
 	}
 	for _, o := range p.EnvoyFilters {
-		out = append(out, written{Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}, text(o.Spec)})
+		out = append(out, written{Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}, text(o.Spec), false,
+			o.guards})
 	}
 	return out
 }
 
 // Order leads from the objects that are there to those of a plan, so that no way is open in between: data before those
-// who ask for it, new objects before changed ones (an entry may have moved), and nothing is removed before all
-// gateways have what replaces it. A move to another namespace or enforcement is no special case.
+// who ask for it, whatever guards something new before that loses a part (an entry may have moved), and nothing is
+// removed before all gateways have what replaces it. An edit of a list is one step. A move to another namespace or
+// enforcement is no special case.
 func Order(have, want Planned) (out []Step) {
-	old := map[Ref]string{}
+	old := map[Ref]written{}
 	for _, o := range have.all() {
-		old[o.ref] = o.text
+		old[o.ref] = o
 	}
-	steps := make([]Step, 3) // data, new, changed
+	steps := make([]Step, 3) // data and guards, those who ask for data, those that lose a part
 	for _, o := range want.all() {
 		before, there := old[o.ref]
 		delete(old, o.ref)
-		at := 1
+		at := 0
 		switch {
-		case there && sameJSON(before, o.text):
+		case there && sameJSON(before.text, o.text):
 			continue
 		case o.ref.Kind == KindConfigMap:
-			at = 0
-		case there:
+		case there && !o.keeps(before):
 			at = 2
+		case o.asks:
+			at = 1
 		}
 		steps[at].Write = append(steps[at].Write, o.ref)
 		steps[at].Await = true
 	}
-	var guards, data Step
+	steps[2].Loses = true
+	guards, data := Step{Loses: true}, Step{Loses: true}
 	for _, o := range have.all() {
 		switch _, gone := old[o.ref]; {
 		case !gone:
@@ -107,6 +115,39 @@ func Order(have, want Planned) (out []Step) {
 		if len(s.Write)+len(s.Remove) > 0 {
 			out = append(out, s)
 		}
+	}
+	return out
+}
+
+// keeps reports whether an object guards all that it guarded before, whoever is let in.
+func (o written) keeps(before written) bool {
+	return !slices.ContainsFunc(before.guards(), func(g string) bool { return !slices.Contains(o.guards(), g) })
+}
+
+// guards are what a filter guards: chains, and the requests that its policies are about.
+func (e EnvoyFilter) guards() (out []string) {
+	at := text(e.Spec.WorkloadSelector)
+	for _, p := range e.Spec.ConfigPatches {
+		place := at + p.ApplyTo + text(p.Match)
+		_, _, rules, err := readFilter(p.Patch.Value)
+		if err != nil || rules == nil {
+			out = append(out, place+text(p.Patch))
+			continue
+		}
+		out = append(out, place+rules.Action)
+		for name, r := range rules.Policies {
+			out = append(out, place+name+text(r.Permissions))
+		}
+	}
+	return out
+}
+
+// guards are what a policy guards.
+func (a AuthorizationPolicy) guards() (out []string) {
+	at := text(a.Spec.Selector) + a.Spec.Action + text(a.Spec.Provider)
+	for _, r := range a.Spec.Rules {
+		r.From = nil
+		out = append(out, at+text(r))
 	}
 	return out
 }

@@ -150,6 +150,22 @@ func TestAMoveToAnotherNamespaceWritesBeforeItRemoves(t *testing.T) {
 	}
 }
 
+func TestAnEditOfAListIsOneStep(t *testing.T) {
+	others := shoot("b", list("203.0.113.0/24"))
+	for _, enforcement := range istio.Enforcements() {
+		w := gateway(enforcement)
+		have, _ := istio.Plan(seed(shoot("a", list("203.0.113.0/24", "!203.0.113.9/32")), others), w)
+		want, _ := istio.Plan(seed(shoot("a", list("198.51.100.0/24", "!198.51.100.7/32")), others), w)
+		if steps := istio.Order(have, want); len(steps) != 1 || len(steps[0].Write) == 0 || steps[0].Loses {
+			t.Errorf("%s: %v", enforcement, steps)
+		}
+		want, _ = istio.Plan(seed(others), w)
+		if steps := istio.Order(have, want); len(steps) == 0 || !steps[len(steps)-1].Loses {
+			t.Errorf("%s: without a list: %v", enforcement, steps)
+		}
+	}
+}
+
 func TestDeletionLeavesNothing(t *testing.T) {
 	f := seed(shoot("a", list("203.0.113.0/24")))
 	for _, enforcement := range istio.Enforcements() {
