@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/private"
-	"github.com/tombolo-io/tombolo/internal/edge/tenant"
+	"github.com/tombolo-io/tombolo/internal/control/clusters"
 )
 
 // mostObjects bounds the objects of a cluster that are read from a file, in bytes.
@@ -150,7 +150,7 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 	}
 	rules := policy.NewEdgeRules(policies...)
 	for _, t := range table.All() {
-		c, partly := tenantCluster(t, rules)
+		c, partly := clusters.Cluster(t, rules)
 		if len(partly) > 0 {
 			return nil, fault.Newf(fault.CodeConfig, "no list of sources says what the policy says about %s", t.Name).
 				Whyf("%s: %s", s.files[partly[0].Policy], partly[0].Problem.Message).
@@ -159,26 +159,6 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 		out = append(out, c)
 	}
 	return out, nil
-}
-
-func tenantCluster(t *tenant.Tenant, rules *policy.EdgeRules) (c istio.Cluster, partly []policy.Partial) {
-	c.Name = t.Name
-	for _, way := range t.Ways {
-		of := istio.Way{Flow: way.Flow}
-		for _, name := range way.Names {
-			if strings.HasPrefix(name, ".") {
-				name = "*" + name
-			}
-			of.Hosts = append(of.Hosts, name)
-		}
-		for _, d := range way.Destinations {
-			of.Destinations = append(of.Destinations, d.String())
-			c.Namespace = cmp.Or(c.Namespace, d.Namespace)
-		}
-		ways, some := istio.Ways(rules, t.Name, t.Protected, of)
-		c.Ways, partly = append(c.Ways, ways...), append(partly, some...)
-	}
-	return c, partly
 }
 
 // one compares the decisions about one source.
