@@ -2,7 +2,11 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	files "github.com/tombolo-io/tombolo/api/v1alpha1"
+)
 
 // The types of conditions.
 const (
@@ -109,6 +113,10 @@ type Refusal struct {
 	Path string `json:"path,omitempty"`
 	// +kubebuilder:validation:MaxLength=4096
 	Why string `json:"why"`
+	// InForce is the content that stays in force.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	InForce *files.AccessContent `json:"inForce,omitempty"`
 }
 
 // EdgeTenantStatus is what came of a tenant.

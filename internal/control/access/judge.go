@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package access keeps the objects of Istio that enforce access lists as policies say. One replica writes; what it does
+// follows from the objects that are there, so that nothing is lost when another one goes on.
+package access
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/control/clusters"
+)
+
+// Config says where lists are enforced.
+type Config struct {
+	Gateways []istio.Workload
+	Former   []string      // namespaces of former gateways: what was written there is removed
+	Settle   time.Duration // how long Istio and the gateways need for what was written
+}
+
+// namespaces are those in which objects are written, or were.
+func (c Config) namespaces() []string {
+	out := slices.Clone(c.Former)
+	for _, g := range c.Gateways {
+		out = append(out, g.Namespace)
+		if g.DataNamespace != "" {
+			out = append(out, g.DataNamespace)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// judged is what follows from the objects that are there.
+type judged struct {
+	world    clusters.World
+	facts    istio.Facts
+	want     istio.Planned
+	problems []istio.Problem
+	steps    []istio.Step
+	foreign  []istio.Ref // somebody else has objects of these names
+}
+
+// judge decides what has to be written and removed. facts are the objects as they stand; held worlds change nothing.
+func (c Config) judge(w clusters.World, facts istio.Facts) judged {
+	facts.Clusters = w.Clusters
+	out := judged{world: w, facts: facts}
+	for _, g := range c.Gateways {
+		planned, problems := istio.Plan(facts, g)
+		out.want.EnvoyFilters = append(out.want.EnvoyFilters, planned.EnvoyFilters...)
+		out.want.AuthorizationPolicies = append(out.want.AuthorizationPolicies, planned.AuthorizationPolicies...)
+		out.want.ConfigMaps = append(out.want.ConfigMaps, planned.ConfigMaps...)
+		out.want.Covered = append(out.want.Covered, planned.Covered...)
+		for _, p := range problems {
+			if !slices.Contains(out.problems, p) {
+				out.problems = append(out.problems, p)
+			}
+		}
+	}
+	if len(w.Held()) > 0 {
+		return out
+	}
+	taken := others(facts)
+	for _, s := range istio.Order(istio.Owned(facts, c.namespaces()...), out.want) {
+		if s.Loses && len(out.foreign) > 0 { // what would replace it cannot be written
+			break
+		}
+		s.Write = slices.DeleteFunc(s.Write, func(r istio.Ref) bool {
+			if taken[r] {
+				out.foreign = append(out.foreign, r)
+			}
+			return taken[r]
+		})
+		if len(s.Write)+len(s.Remove) > 0 {
+			out.steps = append(out.steps, s)
+		}
+	}
+	return out
+}
+
+// others are the objects that somebody else wrote.
+func others(f istio.Facts) map[istio.Ref]bool {
+	out := map[istio.Ref]bool{}
+	add := func(kind string, m istio.Meta) {
+		if m.Labels[istio.LabelManagedBy] != istio.ManagedBy {
+			out[istio.Ref{Kind: kind, Namespace: m.Namespace, Name: m.Name}] = true
+		}
+	}
+	for _, o := range f.EnvoyFilters {
+		add(istio.KindEnvoyFilter, o.Metadata)
+	}
+	for _, o := range f.AuthorizationPolicies {
+		add(istio.KindAuthorizationPolicy, o.Metadata)
+	}
+	for _, o := range f.ConfigMaps {
+		add(istio.KindConfigMap, o.Metadata)
+	}
+	return out
+}
+
+// gate lets a step begin when the gateways had time for the one before. It belongs to one goroutine.
+type gate struct {
+	settle time.Duration
+	began  time.Time // before that somebody else may have written
+	after  map[istio.Ref]time.Time
+}
+
+// due says what is done now, and when to look again; zero: when something changes.
+func (g *gate) due(steps []istio.Step, now time.Time) (write, remove []istio.Ref, again time.Time) {
+	old := g.after
+	g.after = map[istio.Ref]time.Time{}
+	for i, s := range steps {
+		waited := waits(steps[:i], old)
+		for _, r := range slices.Concat(s.Write, s.Remove) {
+			at, known := old[r]
+			if i > 0 && (!known || waited) { // what comes before is written now, or later
+				at = now.Add(g.settle)
+			}
+			if first := g.began.Add(g.settle); s.Loses && at.Before(first) {
+				at = first
+			}
+			if !at.IsZero() {
+				g.after[r] = at
+			}
+			switch {
+			case at.After(now):
+				if again.IsZero() || at.Before(again) {
+					again = at
+				}
+			case slices.Contains(s.Remove, r):
+				remove = append(remove, r)
+			default:
+				write = append(write, r)
+			}
+		}
+	}
+	return write, remove, again
+}
+
+// waits reports whether some of the objects of steps had to wait themselves.
+func waits(steps []istio.Step, after map[istio.Ref]time.Time) bool {
+	for _, s := range steps {
+		for _, r := range slices.Concat(s.Write, s.Remove) {
+			if _, ok := after[r]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// failed lets everything wait again that comes after what could not be written.
+func (g *gate) failed(now time.Time) {
+	for r := range g.after {
+		g.after[r] = now.Add(g.settle)
+	}
+}
