@@ -41,6 +41,12 @@ type ControllerFeatures struct {
 type AccessFeature struct {
 	// Gateways are where lists are enforced. With none, policies are only checked.
 	Gateways []AccessGateway `json:"gateways,omitempty"`
+	// FormerNamespaces are those of gateways that are no longer listed: what was written there is removed, after what
+	// replaces it is in force.
+	FormerNamespaces []string `json:"formerNamespaces,omitempty"`
+	// Settle is how long Istio and the gateways need until what was written is in force: a guard is taken away only that
+	// long after what replaces it. Default 10s.
+	Settle Duration `json:"settle,omitempty"`
 	// AdditionalRanges may reach every protected cluster: CIDRs or addresses, as a group of their own.
 	AdditionalRanges []string `json:"additionalRanges,omitempty"`
 	// Gardener reads Extensions of type acl, beside objects of kind AccessPolicy.
@@ -62,6 +68,8 @@ type AccessGateway struct {
 	ConnectPorts []AccessConnectPort `json:"connectPorts,omitempty"`
 	// Provider is who is asked by ext_authz, as the mesh's configuration calls it.
 	Provider string `json:"provider,omitempty"`
+	// DataNamespace is where the data of ext_authz is written. Default: Namespace.
+	DataNamespace string `json:"dataNamespace,omitempty"`
 }
 
 // AccessConnectPort is a port of a gateway for HTTP CONNECT.

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/access"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
@@ -108,6 +109,9 @@ func features(cfg controlconf.Config) []manager.Feature {
 	var out []manager.Feature
 	if cfg.Access != nil {
 		out = append(out, manager.Reviews(cfg.Access.AdditionalRanges))
+		if a := cfg.Access; len(a.Gateways)+len(a.Former) > 0 {
+			out = append(out, access.Feature(access.Config{Gateways: a.Gateways, Former: a.Former, Settle: a.Settle}))
+		}
 	}
 	return out
 }

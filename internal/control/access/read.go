@@ -168,4 +168,6 @@ func (s *seen) inputs() (policies []clusters.Policy, tenants []clusters.Tenant) 
 	return policies, tenants
 }
 
-func version(uid types.UID, generation int64) string { return string(uid) + "/" + strconv.FormatInt(generation, 10) }
+func version(uid types.UID, generation int64) string {
+	return string(uid) + "/" + strconv.FormatInt(generation, 10)
+}

@@ -29,6 +29,7 @@ const (
 
 	certificateLife = 90 * 24 * time.Hour
 	leastLife       = 10 * time.Second
+	settle          = 10 * time.Second
 	leaseDuration   = 15 * time.Second
 	leastLease      = 2 * time.Second
 	mostGateways    = 64
@@ -53,6 +54,8 @@ type Config struct {
 // Access is the configuration of the feature of that name.
 type Access struct {
 	Gateways         []istio.Workload
+	Former           []string // namespaces of former gateways
+	Settle           time.Duration
 	AdditionalRanges []string
 	Gardener         bool
 	MaxRanges        int // 0: no bound
@@ -111,7 +114,8 @@ func isName(text string) bool {
 }
 
 func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
-	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener, MaxRanges: raw.MaxRanges}
+	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener, MaxRanges: raw.MaxRanges,
+		Former: raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
 	switch {
 	case raw.MaxRanges == -1:
 		out.MaxRanges = 0
@@ -137,32 +141,35 @@ func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 		at := fmt.Sprintf("gateways[%d].", i)
 		w := gateway(g, func(path, format string, args ...any) { add(at+path, format, args...) })
 		for j, other := range out.Gateways {
-			if other.Namespace == w.Namespace && text(other.Labels) == text(w.Labels) {
-				add(at+"selector", "gateways[%d] is the same", j)
+			if other.Namespace == w.Namespace { // they would select the same pods, or write the same names
+				add(at+"namespace", "gateways[%d] is in the same one: list one gateway of each namespace", j)
 			}
 		}
 		out.Gateways = append(out.Gateways, w)
 	}
-	return out
-}
-
-// text is a selector in one form.
-func text(labels map[string]string) string {
-	var out []string
-	for key, value := range labels {
-		out = append(out, key+"="+value)
+	if n := len(out.Former); n > mostGateways {
+		add("formerNamespaces", "%d namespaces; at most %d are accepted", n, mostGateways)
+		return out
 	}
-	slices.Sort(out)
-	return strings.Join(out, ",")
+	for i, ns := range out.Former {
+		if !isName(ns) {
+			add(fmt.Sprintf("formerNamespaces[%d]", i), "%q is not the name of a namespace", ns)
+		}
+	}
+	return out
 }
 
 func gateway(raw v1alpha1.AccessGateway, add conf.Report) istio.Workload {
 	out := istio.Workload{
 		Namespace: raw.Namespace, Enforcement: cmp.Or(raw.Enforcement, istio.Auto), Provider: raw.Provider,
-		Labels: map[string]string{},
+		DataNamespace: raw.DataNamespace,
+		Labels:        map[string]string{},
 	}
 	if !isName(raw.Namespace) {
 		add("namespace", "%q is not the name of a namespace", raw.Namespace)
+	}
+	if raw.DataNamespace != "" && !isName(raw.DataNamespace) {
+		add("dataNamespace", "%q is not the name of a namespace", raw.DataNamespace)
 	}
 	for pair := range strings.SplitSeq(raw.Selector, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")

@@ -51,17 +51,19 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"features: {}\n":                       {"c.yaml:3:11: features: no feature is on"},
 		"features:\n  acces: {}\n":             {`c.yaml:4:3: features.acces: unknown key; did you mean access?`},
 		"namespace: A\nfeatures: {access: {}}": {`c.yaml:3:12: namespace: "A" is not the name of a namespace`},
-		"name: tombolo-controller-of-the-northern-hemisphere\nfeatures: {access: {}}":            {"c.yaml:3:7: name:"},
-		"healthListen: x\nfeatures: {access: {}}":                                                {"c.yaml:3:15: healthListen:"},
-		"webhooks: {listen: x, certificateLife: 1s}\nfeatures: {access: {}}":                     {"webhooks.listen:", "webhooks.certificateLife: 1s is less than 10s"},
-		"leaderElection: {leaseDuration: 1s}\nfeatures: {access: {}}":                            {"c.yaml:3:33: leaderElection.leaseDuration: 1s is less than 2s"},
-		"features:\n  access:\n    maxRanges: -2\n    additionalRanges: [10.0.0.1/8, x]\n":       {"c.yaml:5:16: features.access.maxRanges:", "c.yaml:6:24: features.access.additionalRanges[0]:", "additionalRanges[1]"},
-		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                        {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
+		"name: tombolo-controller-of-the-northern-hemisphere\nfeatures: {access: {}}":      {"c.yaml:3:7: name:"},
+		"healthListen: x\nfeatures: {access: {}}":                                          {"c.yaml:3:15: healthListen:"},
+		"webhooks: {listen: x, certificateLife: 1s}\nfeatures: {access: {}}":               {"webhooks.listen:", "webhooks.certificateLife: 1s is less than 10s"},
+		"leaderElection: {leaseDuration: 1s}\nfeatures: {access: {}}":                      {"c.yaml:3:33: leaderElection.leaseDuration: 1s is less than 2s"},
+		"features:\n  access:\n    maxRanges: -2\n    additionalRanges: [10.0.0.1/8, x]\n": {"c.yaml:5:16: features.access.maxRanges:", "c.yaml:6:24: features.access.additionalRanges[0]:", "additionalRanges[1]"},
+		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
+		"features: {access: {settle: -1s, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
+			"settle: ", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
 		"features: {access: {gateways: [{namespace: a, selector: 'a=b,a=c'}]}}":                  {`the label "a" stands twice`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: envoy}]}}":    {`enforcement: "envoy" is none of auto, envoyfilter`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: extauthz}]}}": {"provider: is missing"},
 		"features: {access: {gateways: [{namespace: a, selector: a=b}, {namespace: a, selector: a=b}]}}": {
-			"gateways[1].selector: gateways[0] is the same"},
+			"gateways[1].namespace: gateways[0] is in the same one"},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, connectPorts: [{port: 0, header: Reversed-VPN}]}]}}": {
 			"connectPorts[0].port: 0 is no port"},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, connectPorts: [{port: 1, header: Host}, {port: 1, header: reversed-vpn}]}]}}": {

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/clusters"
+)
+
+const (
+	gather  = 50 * time.Millisecond  // changes of one moment are one pass
+	retry   = 2 * time.Second        // after a failure
+	budget  = 200 * time.Millisecond // for coverage, in one pass
+	breath  = 500 * time.Millisecond // between passes for coverage
+	patient = time.Minute            // a pass with all that it writes
+)
+
+// loop does passes: it is the one goroutine that writes.
+type loop struct {
+	cfg      Config
+	log      *slog.Logger
+	told     *telemetry.Access
+	reader   reader
+	writer   writer
+	status   client.SubResourceWriter
+	say      func(about client.Object, warning bool, reason, note string) // an event
+	memory   clusters.Memory
+	gate     gate
+	coverage *coverage
+	wake     chan struct{} // something changed
+	since    atomic.Int64  // when, in nanoseconds since 1970; 0: nothing did
+}
+
+// changed wakes the loop. It may be called by anybody.
+func (l *loop) changed() {
+	l.since.CompareAndSwap(0, time.Now().UnixNano())
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run does passes until ctx ends.
+func (l *loop) run(ctx context.Context) error {
+	l.memory, l.gate = clusters.Memory{}, gate{settle: l.cfg.Settle, began: time.Now()}
+	l.coverage = newCoverage()
+	l.changed()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-l.wake:
+			timer.Reset(gather)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-timer.C:
+			}
+			select { // what came meanwhile is seen
+			case <-l.wake:
+			default:
+			}
+		}
+		again := l.pass(ctx)
+		timer.Stop()
+		if again > 0 {
+			timer.Reset(again)
+		}
+	}
+}
+
+// pass brings the objects nearer to what they should be. It says when to look again; 0: when something changes.
+func (l *loop) pass(parent context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(parent, patient)
+	defer cancel()
+	since := l.since.Swap(0)
+	s, err := l.reader.read(ctx)
+	if err != nil {
+		l.log.Warn("objects cannot be read", broken(err)...)
+		return retry
+	}
+	j := l.cfg.judge(l.memory.Read(s.inputs()), s.facts)
+	now := time.Now()
+	write, remove, at := l.gate.due(j.steps, now)
+	failed := l.do(ctx, j.want, write, remove)
+	if len(failed) > 0 {
+		l.gate.failed(now)
+	} else if since > 0 && len(write)+len(remove) > 0 {
+		l.told.Seconds.Observe(time.Since(time.Unix(0, since)).Seconds())
+	}
+	l.coverage.note(j, s.versions, s.others, l.cfg.Gateways)
+	more := l.coverage.judge(j.facts, l.cfg.Gateways, budget, time.Now)
+	o := outcome{
+		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now,
+		owner: owners(istio.Owned(j.facts, l.cfg.namespaces()...), j.want),
+	}
+	for _, step := range j.steps {
+		for _, r := range slices.Concat(step.Write, step.Remove) {
+			if done := slices.Contains(write, r) || slices.Contains(remove, r); !done || failed[r] != "" {
+				o.pending = append(o.pending, r)
+			}
+		}
+	}
+	stored := l.statuses(ctx, &o, s)
+	l.tell(&o)
+	switch {
+	case len(failed) > 0 || !stored:
+		return retry
+	case more:
+		return breath
+	case !at.IsZero():
+		return max(time.Until(at), time.Millisecond)
+	}
+	return 0
+}
+
+// do writes, and if all of that succeeded removes. It says what failed.
+func (l *loop) do(ctx context.Context, p istio.Planned, write, remove []istio.Ref) map[istio.Ref]string {
+	failed := map[istio.Ref]string{}
+	note := func(action string, r istio.Ref, err error) {
+		l.told.Writes.WithLabelValues(r.Kind, action, outcomeOf(err)).Inc()
+		if err == nil {
+			l.log.Info("an object changed", "object", r.String(), "action", action)
+			return
+		}
+		failed[r] = why(err)
+		l.log.Warn("an object cannot be changed", append(broken(err), "object", r.String(), "action", action)...)
+	}
+	for _, r := range write {
+		note("write", r, l.writer.write(ctx, p, r))
+	}
+	for _, r := range remove {
+		if len(failed) > 0 {
+			failed[r] = "it waits for what cannot be written"
+			continue
+		}
+		note("remove", r, l.writer.remove(ctx, r))
+	}
+	return failed
+}
+
+// statuses stores what changed in them, and tells of what is new.
+func (l *loop) statuses(ctx context.Context, o *outcome, s seen) (stored bool) {
+	stored = true
+	store := func(old, next client.Object) {
+		err := client.IgnoreNotFound(l.status.Patch(ctx, next, client.MergeFrom(old), fieldOwner))
+		if err != nil {
+			stored = false
+			l.log.Warn("a status cannot be stored", append(broken(err), "object", old.GetName())...)
+		}
+	}
+	slices.SortFunc(s.policies, func(a, b objects.AccessPolicy) int { return strings.Compare(a.Name, b.Name) })
+	for i := range s.policies {
+		old := &s.policies[i]
+		next := old.DeepCopy()
+		next.Status = o.policy(i, old.Status, old.Generation)
+		if !equality.Semantic.DeepEqual(old.Status, next.Status) {
+			store(old, next)
+			l.events(next, old.Status, next.Status)
+		}
+	}
+	tenants := map[string]int{}
+	for i, t := range o.world.Tenants {
+		tenants[t.Namespace+"/"+t.Name] = i
+	}
+	for i := range s.tenants {
+		old := &s.tenants[i]
+		next := old.DeepCopy()
+		next.Status = o.tenant(o.world.Tenants[tenants[old.Namespace+"/"+old.Name]], old.Status, old.Generation)
+		if !equality.Semantic.DeepEqual(old.Status, next.Status) {
+			store(old, next)
+		}
+	}
+	return stored
+}

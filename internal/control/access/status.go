@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/control/clusters"
+)
+
+// outcome is what came of a pass.
+type outcome struct {
+	judged
+	gateways []istio.Workload
+	coverage *coverage
+	owner    map[istio.Ref]string // the cluster that an object is for; "": several
+	pending  []istio.Ref          // not yet written or removed
+	failed   map[istio.Ref]string // why
+	now      time.Time
+}
+
+// owners says for which cluster each object is.
+func owners(plans ...istio.Planned) map[istio.Ref]string {
+	out := map[istio.Ref]string{}
+	add := func(kind string, m istio.Meta) {
+		out[istio.Ref{Kind: kind, Namespace: m.Namespace, Name: m.Name}] = m.Labels[istio.LabelCluster]
+	}
+	for _, p := range plans {
+		for _, o := range p.EnvoyFilters {
+			add(istio.KindEnvoyFilter, o.Metadata)
+		}
+		for _, o := range p.AuthorizationPolicies {
+			add(istio.KindAuthorizationPolicy, o.Metadata)
+		}
+		for _, o := range p.ConfigMaps {
+			add(istio.KindConfigMap, o.Metadata)
+		}
+	}
+	return out
+}
+
+// condition is a condition without its times.
+type condition struct {
+	kind    string
+	status  metav1.ConditionStatus
+	reason  string
+	message string
+}
+
+func (c condition) set(all *[]metav1.Condition, generation int64, now time.Time) {
+	meta.SetStatusCondition(all, metav1.Condition{Type: c.kind, Status: c.status, Reason: c.reason,
+		Message: cut(c.message, 4096), ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now)})
+}
+
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-3], "") + "..."
+}
+
+// policy is the status of a policy: that of the i-th of the world.
+func (o *outcome) policy(i int, old objects.AccessPolicyStatus, generation int64) objects.AccessPolicyStatus {
+	rules := o.world.Policies[i]
+	out := objects.AccessPolicyStatus{
+		ObservedGeneration: generation, Conditions: slices.Clone(old.Conditions), Enforcement: o.enforcement(),
+	}
+	names := o.named(i)
+	for _, c := range o.facts.Clusters {
+		if names[c.Name] {
+			o.access(c, &out)
+		}
+	}
+	covered := o.covered(names, &out)
+	if len(o.gateways) == 0 {
+		covered = condition{objects.ConditionCovered, metav1.ConditionUnknown, objects.ReasonNoGateway,
+			"no gateway is configured"}
+	}
+	accepted := condition{objects.ConditionAccepted, metav1.ConditionTrue, objects.ReasonValid, partly(rules)}
+	if len(rules.Refused) > 0 {
+		p := rules.Refused[0]
+		accepted = condition{objects.ConditionAccepted, metav1.ConditionFalse, objects.ReasonInvalid, p.Path + ": " + p.Message}
+		out.Refused = &objects.Refusal{Generation: generation, Time: metav1.NewTime(o.now.Truncate(time.Second)), Path: p.Path,
+			Why: cut(p.Message, 4096)}
+		if !rules.Lost && len(rules.Content.Rules) > 0 {
+			out.Refused.InForce = &rules.Content
+		}
+		if r := old.Refused; r != nil && r.Generation == generation && r.Why == out.Refused.Why {
+			out.Refused.Time = r.Time
+		}
+	}
+	for _, c := range []condition{accepted, o.ready(names, len(rules.Refused) > 0), covered} {
+		c.set(&out.Conditions, generation, o.now)
+	}
+	return out
+}
+
+func partly(r clusters.Rules) string {
+	if len(r.Partly) == 0 {
+		return "its rules are in force"
+	}
+	p := r.Partly[0]
+	return fmt.Sprintf("%d of its rules are in force in part: what a list of sources cannot say is not allowed. Rule %s: %s",
+		len(r.Partly), p.Rule, p.Message)
+}
+
+func (o *outcome) enforcement() string {
+	var out []string
+	for _, g := range o.gateways {
+		out = append(out, g.Enforcement)
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ",")
+}
+
+// named are the clusters to whose lists a policy contributes.
+func (o *outcome) named(i int) map[string]bool {
+	out := map[string]bool{}
+	for _, r := range o.world.Policies[i].Content.Rules {
+		for _, name := range r.Clusters {
+			out[name] = true
+		}
+	}
+	for _, c := range o.facts.Clusters {
+		from := func(e policy.SourceEntry) bool { return e.Policy == i }
+		if slices.ContainsFunc(c.Ways, func(w istio.Way) bool {
+			return slices.ContainsFunc(w.List.Allow, from) || slices.ContainsFunc(w.List.Deny, from)
+		}) {
+			out[c.Name] = true
+		}
+	}
+	return out
+}
+
+// access adds the effective lists of a cluster.
+func (o *outcome) access(c istio.Cluster, out *objects.AccessPolicyStatus) {
+	var all []objects.EffectiveAccess
+	for _, w := range c.Ways {
+		one := objects.EffectiveAccess{Cluster: c.Name, Flow: w.Flow, Protected: w.List.Protected}
+		for action, entries := range map[string][]policy.SourceEntry{"allow": w.List.Allow, "deny": w.List.Deny} {
+			for _, e := range entries {
+				one.Entries = append(one.Entries, objects.EffectiveEntry{Range: policy.Range(e.Prefix), Action: action,
+					Rule: e.Rule, Group: e.Group, Source: "AccessPolicy " + o.world.Policies[e.Policy].Name})
+			}
+		}
+		slices.SortStableFunc(one.Entries, func(a, b objects.EffectiveEntry) int { return strings.Compare(b.Action, a.Action) })
+		if n := len(one.Entries); n > objects.MostEffective {
+			one.Entries, one.MoreEntries = one.Entries[:objects.MostEffective], int32(n-objects.MostEffective)
+		}
+		same := func(a objects.EffectiveAccess) bool {
+			return a.Flow == one.Flow && slices.Equal(a.Entries, one.Entries)
+		}
+		if w.Listed() && !slices.ContainsFunc(all, same) {
+			all = append(all, one)
+		}
+	}
+	for _, a := range all {
+		if len(out.Access) == objects.MostAccess {
+			out.MoreAccess++
+			continue
+		}
+		out.Access = append(out.Access, a)
+	}
+}
+
+// covered says whether every way into some clusters has one guard.
+func (o *outcome) covered(names map[string]bool, out *objects.AccessPolicyStatus) condition {
+	ways, known := 0, true
+	for _, c := range o.want.Covered {
+		if names[c.Cluster] {
+			ways++
+		}
+	}
+	doubled := true
+	gaps := 0
+	for _, c := range o.facts.Clusters {
+		if !names[c.Name] {
+			continue
+		}
+		wrong, judged := o.coverage.of(c.Name)
+		known = known && judged
+		for _, u := range wrong {
+			gaps++
+			doubled = doubled && u.Kind == istio.Doubled
+			if len(out.Uncovered) < objects.MostUncovered {
+				out.Uncovered = append(out.Uncovered, objects.UncoveredWay{Cluster: u.Cluster, Flow: u.Flow, Object: u.Way,
+					Reason: cut(string(u.Kind)+": "+u.Why, 1024)})
+			} else {
+				out.MoreUncovered++
+			}
+		}
+	}
+	out.Covered = fmt.Sprintf("%d/%d", max(ways-gaps, 0), ways)
+	c := condition{kind: objects.ConditionCovered, status: metav1.ConditionFalse}
+	switch {
+	case gaps > 0:
+		c.reason = objects.ReasonUnguarded
+		if doubled {
+			c.reason = objects.ReasonAmbiguous
+		}
+		u := out.Uncovered[0]
+		c.message = fmt.Sprintf("%d ways are not guarded as the policy says: %s/%s by the %s: %s", gaps, u.Cluster, u.Flow,
+			u.Object, u.Reason)
+	case !known:
+		c.status, c.reason, c.message = metav1.ConditionUnknown, objects.ReasonPending, "the ways are being looked at"
+	case ways == 0:
+		c.status, c.reason = metav1.ConditionUnknown, objects.ReasonNoGateway
+		c.message = "no gateway leads to its clusters"
+	default:
+		c.status, c.reason, c.message = metav1.ConditionTrue, objects.ReasonInForce, "every way has exactly one guard"
+	}
+	return c
+}
+
+// ready says whether everything for some clusters is written.
+func (o *outcome) ready(names map[string]bool, refused bool) condition {
+	c := condition{kind: objects.ConditionReady, status: metav1.ConditionFalse}
+	concerns := func(r istio.Ref) bool { return o.owner[r] == "" || names[o.owner[r]] }
+	for _, r := range o.foreign {
+		if concerns(r) {
+			c.reason, c.message = objects.ReasonUnwritten, r.String()+" is somebody else's: remove or rename it"
+			return c
+		}
+	}
+	for _, r := range o.pending { // in a stable order
+		if why := o.failed[r]; why != "" && concerns(r) {
+			c.reason, c.message = objects.ReasonUnwritten, r.String()+": "+why
+			return c
+		}
+	}
+	held := o.world.Held()
+	switch {
+	case len(held) > 0:
+		c.reason = objects.ReasonPending
+		c.message = "nothing is changed, because what was in force is not known of " + strings.Join(held[:min(len(held), 8)], ", ")
+	case refused:
+		c.reason, c.message = objects.ReasonInvalid, "what was in force before stays"
+	case slices.ContainsFunc(o.pending, concerns):
+		c.reason, c.message = objects.ReasonPending, "objects are being written"
+	default:
+		c.status, c.reason, c.message = metav1.ConditionTrue, objects.ReasonInForce, "the gateways have its lists"
+	}
+	return c
+}
+
+// tenant is the status of a tenant: that of the i-th of the world.
+func (o *outcome) tenant(t clusters.Ways, old objects.EdgeTenantStatus, generation int64) objects.EdgeTenantStatus {
+	out := objects.EdgeTenantStatus{ObservedGeneration: generation, Conditions: slices.Clone(old.Conditions)}
+	accepted := condition{objects.ConditionAccepted, metav1.ConditionTrue, objects.ReasonValid, "its ways are known"}
+	if t.Refused != "" {
+		accepted = condition{objects.ConditionAccepted, metav1.ConditionFalse, objects.ReasonInvalid, t.Refused}
+	}
+	accepted.set(&out.Conditions, generation, o.now)
+	o.ready(map[string]bool{t.Name: true}, t.Refused != "").set(&out.Conditions, generation, o.now)
+	return out
+}
