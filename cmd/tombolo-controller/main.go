@@ -110,7 +110,7 @@ func features(cfg controlconf.Config) []manager.Feature {
 	if cfg.Access != nil {
 		out = append(out, manager.Reviews(cfg.Access.AdditionalRanges))
 		if a := cfg.Access; len(a.Gateways)+len(a.Former) > 0 {
-			out = append(out, access.Feature(access.Config{Gateways: a.Gateways, Former: a.Former, Settle: a.Settle}))
+			out = append(out, access.Feature(*a))
 		}
 	}
 	return out

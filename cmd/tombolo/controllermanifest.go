@@ -42,6 +42,9 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 					return err
 				}
 				o.Config = string(data)
+				if cfg.Access != nil {
+					o.Gateways = cfg.Access.Namespaces()
+				}
 			}
 			out, err := manifest.Controller(o)
 			return writeManifest(cmd, to, out, err)

@@ -16,6 +16,9 @@ type ControllerOptions struct {
 	Common
 	Config   string // text of a ControllerConfig; empty: one that checks policies, and no gateways
 	Replicas int
+
+	// Gateways are the namespaces in which Config has lists enforced.
+	Gateways []string
 }
 
 // ControllerDefaults returns the default options.
@@ -48,6 +51,8 @@ const (
 	controllerHooks  = 9443
 	rbacGroup        = "rbac.authorization.k8s.io"
 	admissionGroup   = "admissionregistration.k8s.io"
+	istioNetworking  = "networking.istio.io"
+	istioSecurity    = "security.istio.io"
 	reviewTimeout    = 5 // seconds
 )
 
@@ -168,7 +173,15 @@ func controllerConfigOf(o ControllerOptions) controllerConfig {
 func controllerRights(o ControllerOptions, m meta) []document {
 	account := []subject{{Kind: "ServiceAccount", Namespace: o.Namespace, Name: o.Name}}
 	whole := meta{Name: o.Namespace + "-" + o.Name, Labels: m.Labels}
-	return []document{
+	everywhere := []roleRule{
+		{[]string{"tombolo.dev"}, []string{"edgetenants"}, nil, []string{"list", "watch"}},
+		{[]string{admissionGroup}, []string{"validatingwebhookconfigurations"}, []string{o.Name},
+			[]string{"get", "patch"}},
+	}
+	if len(o.Gateways) > 0 {
+		everywhere = append(everywhere, accessRights()...)
+	}
+	out := []document{
 		role{rbacGroup + "/v1", "Role", m, []roleRule{
 			{[]string{"coordination.k8s.io"}, []string{"leases"}, nil, []string{"create"}},
 			{[]string{"coordination.k8s.io"}, []string{"leases"}, []string{o.Name}, []string{"get", "update"}},
@@ -177,13 +190,39 @@ func controllerRights(o ControllerOptions, m meta) []document {
 			{[]string{"", "events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
 		}},
 		clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", m, roleRef{rbacGroup, "Role", o.Name}, account},
-		clusterRole{rbacGroup + "/v1", "ClusterRole", whole, []roleRule{
-			{[]string{"tombolo.dev"}, []string{"edgetenants"}, nil, []string{"list", "watch"}},
-			{[]string{admissionGroup}, []string{"validatingwebhookconfigurations"}, []string{o.Name},
-				[]string{"get", "patch"}},
-		}},
+		clusterRole{rbacGroup + "/v1", "ClusterRole", whole, everywhere},
 		clusterRoleBinding{rbacGroup + "/v1", "ClusterRoleBinding", whole, roleRef{rbacGroup, "ClusterRole", whole.Name},
 			account},
+	}
+	for _, namespace := range o.Gateways {
+		there := meta{Name: whole.Name, Namespace: namespace, Labels: m.Labels}
+		out = append(out, role{rbacGroup + "/v1", "Role", there, gatewayRights()},
+			clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
+	}
+	return out
+}
+
+// accessRights are those everywhere of a controller that enforces access lists. Events about objects without a
+// namespace are in the namespace default.
+func accessRights() []roleRule {
+	look := []string{"list", "watch"}
+	return []roleRule{
+		{[]string{"tombolo.dev"}, []string{"accesspolicies"}, nil, look},
+		{[]string{"tombolo.dev"}, []string{"accesspolicies/status", "edgetenants/status"}, nil, []string{"patch"}},
+		{[]string{istioNetworking}, []string{"gateways", "virtualservices", "envoyfilters"}, nil, look},
+		{[]string{istioSecurity}, []string{"authorizationpolicies"}, nil, look},
+		{[]string{""}, []string{"services"}, nil, look},
+		{[]string{"events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
+	}
+}
+
+// gatewayRights are those in the namespace of a gateway.
+func gatewayRights() []roleRule {
+	write := []string{"create", "patch", "delete"}
+	return []roleRule{
+		{[]string{istioNetworking}, []string{"envoyfilters"}, nil, write},
+		{[]string{istioSecurity}, []string{"authorizationpolicies"}, nil, write},
+		{[]string{""}, []string{"configmaps"}, nil, append([]string{"get", "list", "watch"}, write...)},
 	}
 }
 

@@ -19,11 +19,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
 
 // Feature keeps the objects of some gateways.
-func Feature(cfg Config) manager.Feature {
+func Feature(cfg controlconf.Access) manager.Feature {
 	return manager.Feature{Name: "access", Add: func(_ context.Context, h manager.Host) error {
 		recorder := h.GetEventRecorder("tombolo-controller")
 		return h.Add(leader{&loop{
@@ -120,7 +121,7 @@ func (x leader) cache(versions []schema.GroupVersionKind) (cache.Cache, error) {
 			continue
 		}
 		spaces := map[string]cache.Config{}
-		for _, ns := range x.loop.cfg.namespaces() {
+		for _, ns := range x.loop.cfg.Namespaces() {
 			spaces[ns] = cache.Config{}
 		}
 		by[bareOf(kind)] = cache.ByObject{Namespaces: spaces,

@@ -10,27 +10,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 )
-
-// Config says where lists are enforced.
-type Config struct {
-	Gateways []istio.Workload
-	Former   []string      // namespaces of former gateways: what was written there is removed
-	Settle   time.Duration // how long Istio and the gateways need for what was written
-}
-
-// namespaces are those in which objects are written, or were.
-func (c Config) namespaces() []string {
-	out := slices.Clone(c.Former)
-	for _, g := range c.Gateways {
-		out = append(out, g.Namespace)
-		if g.DataNamespace != "" {
-			out = append(out, g.DataNamespace)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
 
 // judged is what follows from the objects that are there.
 type judged struct {
@@ -43,7 +24,7 @@ type judged struct {
 }
 
 // judge decides what has to be written and removed. facts are the objects as they stand; held worlds change nothing.
-func (c Config) judge(w clusters.World, facts istio.Facts) judged {
+func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	facts.Clusters = w.Clusters
 	out := judged{world: w, facts: facts}
 	for _, g := range c.Gateways {
@@ -62,7 +43,7 @@ func (c Config) judge(w clusters.World, facts istio.Facts) judged {
 		return out
 	}
 	taken := others(facts)
-	for _, s := range istio.Order(istio.Owned(facts, c.namespaces()...), out.want) {
+	for _, s := range istio.Order(istio.Owned(facts, c.Namespaces()...), out.want) {
 		if s.Loses && len(out.foreign) > 0 { // what would replace it cannot be written
 			break
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // loop does passes: it is the one goroutine that writes.
 type loop struct {
-	cfg      Config
+	cfg      controlconf.Access
 	log      *slog.Logger
 	told     *telemetry.Access
 	reader   reader
@@ -94,7 +95,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		l.log.Warn("objects cannot be read", broken(err)...)
 		return retry
 	}
-	j := l.cfg.judge(l.memory.Read(s.inputs()), s.facts)
+	j := judge(l.cfg, l.memory.Read(s.inputs()), s.facts)
 	now := time.Now()
 	write, remove, at := l.gate.due(j.steps, now)
 	failed := l.do(ctx, j.want, write, remove)
@@ -107,7 +108,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	more := l.coverage.judge(j.facts, l.cfg.Gateways, budget, time.Now)
 	o := outcome{
 		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now,
-		owner: owners(istio.Owned(j.facts, l.cfg.namespaces()...), j.want),
+		owner: owners(istio.Owned(j.facts, l.cfg.Namespaces()...), j.want),
 	}
 	for _, step := range j.steps {
 		for _, r := range slices.Concat(step.Write, step.Remove) {

@@ -61,6 +61,19 @@ type Access struct {
 	MaxRanges        int // 0: no bound
 }
 
+// Namespaces are those in which objects are written, or were.
+func (a Access) Namespaces() []string {
+	out := slices.Clone(a.Former)
+	for _, g := range a.Gateways {
+		out = append(out, g.Namespace)
+		if g.DataNamespace != "" {
+			out = append(out, g.DataNamespace)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Parse decodes and validates a file. It returns every problem at once.
 func Parse(file string, data []byte) (Config, error) {
 	var raw v1alpha1.ControllerConfig
