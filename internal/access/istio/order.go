@@ -21,7 +21,7 @@ type Step struct {
 	Write  []Ref
 	Await  bool // until all gateways have taken over what was written
 	Remove []Ref
-	Loses  bool // something is guarded no more by what it was: all before has to be in force, also if it was written earlier
+	Loses  bool // a guard goes: what replaces it has to be in force, even if it was written by an earlier order
 }
 
 // Owned are the objects in some namespaces that were written for gateways.

@@ -140,6 +140,7 @@ func changed(a, b map[string]string) (out []string) {
 }
 
 func TestThreeClustersOfAGateway(t *testing.T) {
+	t.Parallel()
 	x := start(t, fmt.Sprintf(gatewayConfig, istio.Auto))
 	x.apply(t, shared+"---\n"+cluster("a")+cluster("b")+cluster("c"))
 	one, two := x.replica(t), x.replica(t)
@@ -210,4 +211,82 @@ spec: {configPatches: []}
 	x.kube(t, "delete", "accesspolicies", "--all")
 	x.kube(t, "delete", "edgetenants", "-A", "--all")
 	eventually(t, "nothing is left", func() string { return strings.Join(changed(nil, x.versions(t)), " ") })
+}
+
+func TestGatewaysMoveAndBadInputChangesNothing(t *testing.T) {
+	t.Parallel()
+	x := start(t, fmt.Sprintf(gatewayConfig, istio.EnvoyFilters))
+	x.apply(t, shared+"---\n"+cluster("a")+cluster("b")+allows("a", "203.0.113.0/24"))
+	r := x.replica(t)
+	x.settled(t, "a")
+	wanted := map[string][]string{"a": {office, lost}, "b": {office, elsewhere, lost}}
+	x.agree(t, "envoyfilter", "istio-ingress", wanted)
+
+	for _, enforcement := range []string{istio.Policies, istio.Auto, istio.EnvoyFilters} {
+		r.kill()
+		x.access = fmt.Sprintf(gatewayConfig, enforcement)
+		r = x.replica(t)
+		eventually(t, "the move to "+enforcement, func() string {
+			f := x.facts(t)
+			w := istio.Workload{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"}, Provider: "tombolo",
+				ConnectPorts: []istio.ConnectPort{{Port: 8132, Header: "reversed-vpn"}}}
+			for _, flow := range []string{"api", "vpn"} { // at every moment
+				if allow, _ := decides(f, w, "a", flow, elsewhere); allow {
+					t.Fatalf("a/%s is open to %s", flow, elsewhere)
+				}
+			}
+			var o objects.AccessPolicy
+			x.get(t, &o, "accesspolicy", "a")
+			if gaps := istio.Coverage(f, w); len(gaps) > 0 || o.Status.Enforcement != enforcement ||
+				!meta.IsStatusConditionTrue(o.Status.Conditions, objects.ConditionReady) {
+				return fmt.Sprint(gaps, o.Status)
+			}
+			return ""
+		})
+		x.agree(t, enforcement, "istio-ingress", wanted)
+	}
+
+	before := x.versions(t)
+	x.apply(t, allows("a", "nonsense"))
+	eventually(t, "it is refused", func() string {
+		var o objects.AccessPolicy
+		x.get(t, &o, "accesspolicy", "a")
+		if s := o.Status; s.Refused == nil || s.Refused.Path != "rules[0].sources[0]" || s.Refused.InForce == nil ||
+			meta.IsStatusConditionTrue(s.Conditions, objects.ConditionAccepted) {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	if got := changed(before, x.versions(t)); len(got) > 0 {
+		t.Errorf("bad input wrote %q", got)
+	}
+	r.kill()
+	r = x.replica(t)
+	x.apply(t, allows("b", "198.51.100.0/24")) // what was in force is known from the status
+	x.settled(t, "b")
+	wanted["b"] = []string{elsewhere}
+	x.agree(t, "after a restart", "istio-ingress", wanted)
+	if events := x.kube(t, "get", "events", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(events, "AcceptedInvalid") {
+		t.Errorf("events: %s", events)
+	}
+
+	x.apply(t, allows("a", "203.0.113.0/24"))
+	x.settled(t, "a")
+	r.kill()
+	x.access = strings.Replace(fmt.Sprintf(gatewayConfig, istio.EnvoyFilters), "istio-ingress", "istio-other", 1) +
+		"    formerNamespaces: [istio-ingress]\n"
+	for _, kind := range []string{"service/gw", "gateway.networking.istio.io/vpn"} { // the gateway moves
+		x.kube(t, "delete", "-n", "istio-ingress", kind)
+	}
+	x.apply(t, strings.ReplaceAll(shared, "istio-ingress", "istio-other"))
+	x.replica(t)
+	eventually(t, "the gateway moved", func() string {
+		for name := range x.versions(t) {
+			if strings.Contains(name, "/istio-ingress/") {
+				return name
+			}
+		}
+		return ""
+	})
+	x.agree(t, "in the other namespace", "istio-other", wanted)
 }

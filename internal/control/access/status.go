@@ -88,9 +88,10 @@ func (o *outcome) policy(i int, old objects.AccessPolicyStatus, generation int64
 	accepted := condition{objects.ConditionAccepted, metav1.ConditionTrue, objects.ReasonValid, partly(rules)}
 	if len(rules.Refused) > 0 {
 		p := rules.Refused[0]
-		accepted = condition{objects.ConditionAccepted, metav1.ConditionFalse, objects.ReasonInvalid, p.Path + ": " + p.Message}
-		out.Refused = &objects.Refusal{Generation: generation, Time: metav1.NewTime(o.now.Truncate(time.Second)), Path: p.Path,
-			Why: cut(p.Message, 4096)}
+		accepted = condition{objects.ConditionAccepted, metav1.ConditionFalse, objects.ReasonInvalid,
+			p.Path + ": " + p.Message}
+		out.Refused = &objects.Refusal{Generation: generation, Time: metav1.NewTime(o.now.Truncate(time.Second)),
+			Path: p.Path, Why: cut(p.Message, 4096)}
 		if !rules.Lost && len(rules.Content.Rules) > 0 {
 			out.Refused.InForce = &rules.Content
 		}
@@ -109,8 +110,8 @@ func partly(r clusters.Rules) string {
 		return "its rules are in force"
 	}
 	p := r.Partly[0]
-	return fmt.Sprintf("%d of its rules are in force in part: what a list of sources cannot say is not allowed. Rule %s: %s",
-		len(r.Partly), p.Rule, p.Message)
+	return fmt.Sprintf("%d of its rules are in force in part: what a list of sources cannot say is not allowed. "+
+		"Rule %s: %s", len(r.Partly), p.Rule, p.Message)
 }
 
 func (o *outcome) enforcement() string {
@@ -152,7 +153,9 @@ func (o *outcome) access(c istio.Cluster, out *objects.AccessPolicyStatus) {
 					Rule: e.Rule, Group: e.Group, Source: "AccessPolicy " + o.world.Policies[e.Policy].Name})
 			}
 		}
-		slices.SortStableFunc(one.Entries, func(a, b objects.EffectiveEntry) int { return strings.Compare(b.Action, a.Action) })
+		slices.SortStableFunc(one.Entries, func(a, b objects.EffectiveEntry) int {
+			return strings.Compare(b.Action, a.Action)
+		})
 		if n := len(one.Entries); n > objects.MostEffective {
 			one.Entries, one.MoreEntries = one.Entries[:objects.MostEffective], int32(n-objects.MostEffective)
 		}
@@ -241,7 +244,8 @@ func (o *outcome) ready(names map[string]bool, refused bool) condition {
 	switch {
 	case len(held) > 0:
 		c.reason = objects.ReasonPending
-		c.message = "nothing is changed, because what was in force is not known of " + strings.Join(held[:min(len(held), 8)], ", ")
+		c.message = "nothing is changed, because what was in force is not known of " +
+			strings.Join(held[:min(len(held), 8)], ", ")
 	case refused:
 		c.reason, c.message = objects.ReasonInvalid, "what was in force before stays"
 	case slices.ContainsFunc(o.pending, concerns):
