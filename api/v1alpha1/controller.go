@@ -49,7 +49,7 @@ type AccessFeature struct {
 	Settle Duration `json:"settle,omitempty"`
 	// AdditionalRanges may reach every protected cluster: CIDRs or addresses, as a group of their own.
 	AdditionalRanges []string `json:"additionalRanges,omitempty"`
-	// Gardener reads Extensions of type acl, beside objects of kind AccessPolicy.
+	// Gardener is for Extensions of type acl: this version does not read them.
 	Gardener bool `json:"gardener,omitempty"`
 	// MaxRanges bounds the ranges of users in one Extension. Default 50; -1 is no bound.
 	MaxRanges int `json:"maxRanges,omitempty"`

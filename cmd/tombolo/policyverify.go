@@ -65,6 +65,7 @@ as a difference.`,
 	v.tenants.register(cmd, "files and folders of tenants (kind EdgeTenant), `PATHS`")
 	f.UintSliceVar(&v.connect, "connect-ports", []uint{8132, 8443}, "`PORTS` at which a header tells clusters apart")
 	f.StringVar(&v.provider, "provider", "", "`NAME` of the ext_authz provider in the mesh's configuration")
+	f.StringSliceVar(&v.always, "always", nil, "`RANGES` that may use every protected way (additionalRanges of a controller)")
 	f.StringVar(&v.root, "root-namespace", "", "`NAME` of the mesh's root namespace (default istio-system)")
 	out.register(cmd)
 	return cmd
@@ -74,6 +75,7 @@ type verifyFlags struct {
 	from, gateway, provider, root string
 	objects, policies             []string
 	connect                       []uint
+	always                        []string
 	tenants                       tenantsFlag
 }
 
@@ -149,6 +151,11 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 		return nil, err
 	}
 	rules := policy.NewEdgeRules(policies...)
+	for _, text := range v.always {
+		if _, err := policy.InsiderAt("", "", text); err != nil {
+			return nil, usage("--always "+text+": "+err.Error(), "write a CIDR or an address: --always 192.0.2.0/24")
+		}
+	}
 	for _, t := range table.All() {
 		c, partly := clusters.Cluster(t, rules)
 		if len(partly) > 0 {
@@ -156,6 +163,7 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 				Whyf("%s: %s", s.files[partly[0].Policy], partly[0].Problem.Message).
 				Hint("a guard of Envoy knows server names and sources: do not tell ports apart in rules for a gateway")
 		}
+		clusters.Always(&c, clusters.Ranges(v.always), len(policies))
 		out = append(out, c)
 	}
 	return out, nil

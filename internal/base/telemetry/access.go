@@ -28,7 +28,7 @@ func NewAccess(reg prometheus.Registerer, kinds, gaps []string) *Access {
 			"kind", "action", "outcome"),
 		Seconds: f.histogram("tombolo_access_write_seconds",
 			"Time from the first change seen until all objects were written."),
-		Gaps:    f.gaugeVec("tombolo_access_gaps", "Ways into clusters that are not guarded as their list says.", "gap"),
+		Gaps: f.gaugeVec("tombolo_access_gaps", "Ways into clusters that are not guarded as their list says.", "gap"),
 		Unguarded: f.gaugeVec("tombolo_access_unguarded",
 			"The ways of tombolo_access_gaps by cluster and flow; at most 32 of them have a name.", "cluster", "flow", "gap"),
 	}

@@ -55,7 +55,7 @@ func (l *loop) changed() {
 
 // run does passes until ctx ends.
 func (l *loop) run(ctx context.Context) error {
-	l.memory, l.gate = clusters.Memory{}, gate{settle: l.cfg.Settle, began: time.Now()}
+	l.memory, l.gate = clusters.Memory{Always: clusters.Ranges(l.cfg.AdditionalRanges)}, gate{settle: l.cfg.Settle, began: time.Now()}
 	l.coverage = newCoverage()
 	l.changed()
 	timer := time.NewTimer(0)

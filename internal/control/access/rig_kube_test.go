@@ -5,6 +5,7 @@
 package access_test
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -283,4 +284,37 @@ func eventually(t *testing.T, what string, check func() string) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// watch gives each state of an object as one line.
+func (x *world) watch(t *testing.T, args ...string) <-chan string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.CommandContext(ctx, x.kubectl, append([]string{"--kubeconfig", x.kubeconfig, "get", "--watch", "-o",
+		`jsonpath={.spec}{"\n"}`}, args...)...)
+	from, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan string, 16)
+	go func() {
+		defer close(out)
+		lines := bufio.NewScanner(from)
+		lines.Buffer(nil, 8<<20)
+		for lines.Scan() {
+			select {
+			case out <- lines.Text():
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	})
+	<-out // the state that is there
+	return out
 }

@@ -150,7 +150,7 @@ func (o *outcome) access(c istio.Cluster, out *objects.AccessPolicyStatus) {
 		for action, entries := range map[string][]policy.SourceEntry{"allow": w.List.Allow, "deny": w.List.Deny} {
 			for _, e := range entries {
 				one.Entries = append(one.Entries, objects.EffectiveEntry{Range: policy.Range(e.Prefix), Action: action,
-					Rule: e.Rule, Group: e.Group, Source: "AccessPolicy " + o.world.Policies[e.Policy].Name})
+					Rule: e.Rule, Group: e.Group, Source: o.world.Policies[e.Policy].Source})
 			}
 		}
 		slices.SortStableFunc(one.Entries, func(a, b objects.EffectiveEntry) int {

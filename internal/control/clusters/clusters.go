@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -37,6 +38,7 @@ type Tenant struct {
 // Rules is what came of a policy.
 type Rules struct {
 	Name    string
+	Source  string                 // where its rules are written
 	Content v1alpha1.AccessContent // in force
 	Refused []policy.Problem       // why the stored content is not
 	Partly  []policy.Partial       // what a list of sources cannot say
@@ -74,6 +76,8 @@ func (w World) Held() (why []string) {
 
 // Memory keeps what was last good. It belongs to one goroutine.
 type Memory struct {
+	Always []netip.Prefix // may use every protected way
+
 	policies map[string]goodPolicy
 	tenants  map[string]goodTenant
 	met      bool // objects that are there from the beginning may have been in force
@@ -122,6 +126,7 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 			continue
 		}
 		c, partly := Cluster(good.tenant, rules)
+		Always(&c, m.Always, len(policies))
 		w.Clusters = append(w.Clusters, c)
 		for _, p := range partly {
 			if of := &w.Policies[p.Policy].Partly; !slices.Contains(*of, p) {
@@ -129,8 +134,40 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 			}
 		}
 	}
+	if len(m.Always) > 0 { // the last one: it has no object
+		w.Policies = append(w.Policies, Rules{Name: RuleAlways, Source: "features.access.additionalRanges"})
+	}
 	m.tenants, m.met = ways, true
 	return w
+}
+
+// The rule of ranges that are always let in, and its group.
+const (
+	RuleAlways  = "additional"
+	GroupAlways = "platform"
+)
+
+// Ranges reads CIDRs and addresses, which somebody checked; it leaves out what is neither.
+func Ranges(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		} else if ip, err := netip.ParseAddr(text); err == nil {
+			out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	return out
+}
+
+// Always lets ranges into the protected ways of a cluster; from is the index of their policy.
+func Always(c *istio.Cluster, ranges []netip.Prefix, from int) {
+	for i := range c.Ways {
+		if l := &c.Ways[i].List; l.Protected {
+			for _, p := range ranges {
+				l.Allow = append(l.Allow, policy.SourceEntry{Prefix: p, Rule: RuleAlways, Group: GroupAlways, Policy: from})
+			}
+		}
+	}
 }
 
 func (m *Memory) policy(p Policy) goodPolicy {
@@ -138,7 +175,8 @@ func (m *Memory) policy(p Policy) goodPolicy {
 	if met && last.version == p.Version {
 		return last
 	}
-	out := goodPolicy{version: p.Version, Rules: Rules{Name: p.Name, Content: p.Content}}
+	out := goodPolicy{version: p.Version, Rules: Rules{Name: p.Name, Source: "AccessPolicy " + p.Name,
+		Content: p.Content}}
 	compiled, problems := policy.Of(p.Content)
 	if compiled != nil {
 		out.rules = compiled

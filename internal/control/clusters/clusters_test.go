@@ -93,3 +93,17 @@ func TestOfTwoTenantsTheOlderOneHasAName(t *testing.T) {
 		t.Errorf("the older one is gone: %+v", w)
 	}
 }
+
+func TestAdditionalRangesReachProtectedClustersOnly(t *testing.T) {
+	m := clusters.Memory{Always: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	a, b := reached("ns", "a", "1", "api.a.example.org"), reached("ns", "b", "2", "api.b.example.org")
+	a.Spec.Protected = true
+	w := m.Read([]clusters.Policy{office("1", "203.0.113.0/24")}, []clusters.Tenant{a, b})
+	if !admits(t, w, "a", "192.0.2.1") || admits(t, w, "a", "198.51.100.1") || !admits(t, w, "b", "198.51.100.1") {
+		t.Errorf("%+v", w.Clusters)
+	}
+	e := w.Clusters[0].Ways[0].List.Allow[1]
+	if w.Policies[e.Policy].Source != "features.access.additionalRanges" || e.Group != clusters.GroupAlways {
+		t.Errorf("%+v", e)
+	}
+}

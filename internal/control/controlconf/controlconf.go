@@ -137,6 +137,9 @@ func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 	case raw.MaxRanges < 0:
 		add("maxRanges", "%d is negative; -1 is no bound", raw.MaxRanges)
 	}
+	if raw.Gardener {
+		add("gardener", "this version does not read Extensions of type acl")
+	}
 	if n := len(raw.AdditionalRanges); n > mostRanges {
 		add("additionalRanges", "%d ranges; at most %d are accepted", n, mostRanges)
 		return out

@@ -59,6 +59,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
 		"features: {access: {settle: -1s, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
 			"settle: ", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
+		"features: {access: {gardener: true}}":                                                   {"features.access.gardener: this version does not read"},
 		"features: {access: {gateways: [{namespace: a, selector: 'a=b,a=c'}]}}":                  {`the label "a" stands twice`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: envoy}]}}":    {`enforcement: "envoy" is none of auto, envoyfilter`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: extauthz}]}}": {"provider: is missing"},
