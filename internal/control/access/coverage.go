@@ -21,7 +21,8 @@ type coverage struct {
 	seed   maphash.Seed
 	gaps   map[string][]istio.Uncovered // by cluster; those that were judged have an entry
 	prints map[string]uint64
-	stale  map[string]bool
+	stale  map[string]bool // true: it was edited, and comes first
+	shared string          // versions of what was written for several clusters
 	strays map[string][]istio.Uncovered
 }
 
@@ -34,7 +35,7 @@ func newCoverage() *coverage {
 
 // note takes over what changed: others says that objects of others did.
 func (c *coverage) note(j judged, versions map[istio.Ref]string, others bool, gateways []istio.Workload) {
-	own := map[string][]string{} // versions of what was written for a cluster; "": for several
+	own := map[string][]string{} // versions of what was written for a cluster; "": for several at once
 	count := func(kind string, m istio.Meta) {
 		r := istio.Ref{Kind: kind, Namespace: m.Namespace, Name: m.Name}
 		if v := versions[r]; v != "" {
@@ -48,15 +49,23 @@ func (c *coverage) note(j judged, versions map[istio.Ref]string, others bool, ga
 	for _, o := range j.facts.AuthorizationPolicies {
 		count(istio.KindAuthorizationPolicy, o.Metadata)
 	}
-	for _, o := range j.facts.ConfigMaps {
-		count(istio.KindConfigMap, o.Metadata)
+	for _, o := range j.facts.ConfigMaps { // each cluster has an entry
+		for key, text := range o.Data {
+			own[strings.TrimSuffix(key, ".yaml")] = append(own[strings.TrimSuffix(key, ".yaml")], text)
+		}
 	}
+	shared := strings.Join(own[""], " ")
+	others = others || shared != c.shared
+	c.shared = shared
 	prints := map[string]uint64{}
 	for _, k := range j.facts.Clusters {
-		h := c.print(k, own[k.Name], own[""])
+		h := c.print(k, own[k.Name])
 		prints[k.Name] = h
-		if old, there := c.prints[k.Name]; others || !there || old != h {
+		switch old, there := c.prints[k.Name]; {
+		case there && old != h:
 			c.stale[k.Name] = true
+		case others || !there:
+			c.stale[k.Name] = c.stale[k.Name] // one that was edited stays so
 		}
 	}
 	gone := func(name string) bool { _, there := prints[name]; return !there }
@@ -72,7 +81,7 @@ func (c *coverage) note(j judged, versions map[istio.Ref]string, others bool, ga
 }
 
 // print changes with a cluster and what is written for it.
-func (c *coverage) print(k istio.Cluster, own ...[]string) uint64 {
+func (c *coverage) print(k istio.Cluster, own []string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	put := func(s string) { _, _ = h.WriteString(s); _ = h.WriteByte(0) }
@@ -91,10 +100,8 @@ func (c *coverage) print(k istio.Cluster, own ...[]string) uint64 {
 			put("")
 		}
 	}
-	for _, list := range own {
-		for _, s := range list {
-			put(s)
-		}
+	for _, s := range own {
+		put(s)
 	}
 	return h.Sum64()
 }
@@ -103,18 +110,34 @@ func (c *coverage) print(k istio.Cluster, own ...[]string) uint64 {
 // left.
 func (c *coverage) judge(f istio.Facts, gateways []istio.Workload, budget time.Duration, now func() time.Time) bool {
 	end := now().Add(budget)
-	for _, name := range slices.Sorted(maps.Keys(c.stale)) {
-		var gaps []istio.Uncovered
-		for _, g := range gateways {
-			gaps = append(gaps, istio.Coverage(f, g, name)...)
+	names := slices.SortedFunc(maps.Keys(c.stale), func(a, b string) int {
+		return cmp.Or(-cmp.Compare(rank(c.stale[a]), rank(c.stale[b])), strings.Compare(a, b))
+	})
+	for some := range slices.Chunk(names, together) {
+		for _, name := range some {
+			c.gaps[name] = nil
+			delete(c.stale, name)
 		}
-		c.gaps[name] = gaps
-		delete(c.stale, name)
+		for _, g := range gateways {
+			for _, u := range istio.Coverage(f, g, some...) {
+				c.gaps[u.Cluster] = append(c.gaps[u.Cluster], u)
+			}
+		}
 		if !now().Before(end) {
 			break
 		}
 	}
 	return len(c.stale) > 0
+}
+
+// together is how many clusters are judged at once: what they share is worked out once.
+const together = 4
+
+func rank(edited bool) int {
+	if edited {
+		return 1
+	}
+	return 0
 }
 
 // of is what is wrong with the ways into a cluster, and whether that is known.

@@ -15,6 +15,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
@@ -24,7 +25,9 @@ const (
 	gather  = 50 * time.Millisecond  // changes of one moment are one pass
 	retry   = 2 * time.Second        // after a failure
 	budget  = 200 * time.Millisecond // for coverage, in one pass
-	breath  = 500 * time.Millisecond // between passes for coverage
+	breath  = 500 * time.Millisecond // until the next pass if clusters are left to look at
+	pause   = 50 * time.Millisecond  // between looks
+	looks   = 20                     // until statuses say what they found
 	patient = time.Minute            // a pass with all that it writes
 )
 
@@ -41,6 +44,8 @@ type loop struct {
 	gate     gate
 	coverage *coverage
 	wake     chan struct{} // something changed
+	last     judged        // of the last pass
+	looks    int           // since then
 	since    atomic.Int64  // when, in nanoseconds since 1970; 0: nothing did
 }
 
@@ -78,11 +83,29 @@ func (l *loop) run(ctx context.Context) error {
 			}
 		}
 		again := l.pass(ctx)
+		for again == breath && l.idle(ctx) { // nothing changed: look at more clusters
+			again = l.look()
+		}
 		timer.Stop()
 		if again > 0 {
 			timer.Reset(again)
 		}
 	}
+}
+
+// idle waits a moment. It reports whether nothing changed meanwhile.
+func (l *loop) idle(ctx context.Context) bool {
+	return run.Wait(ctx, pause) && l.since.Load() == 0
+}
+
+// look judges the coverage of clusters by what the last pass saw, until all are judged or a status is due.
+func (l *loop) look() time.Duration {
+	l.looks++
+	if more := l.coverage.judge(l.last.facts, l.cfg.Gateways, budget, time.Now); more && l.looks < looks {
+		return breath
+	}
+	l.looks = 0
+	return time.Millisecond
 }
 
 // pass brings the objects nearer to what they should be. It says when to look again; 0: when something changes.
@@ -104,10 +127,11 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	} else if since > 0 && len(write)+len(remove) > 0 {
 		l.told.Seconds.Observe(time.Since(time.Unix(0, since)).Seconds())
 	}
+	l.last = j
 	l.coverage.note(j, s.versions, s.others, l.cfg.Gateways)
 	more := l.coverage.judge(j.facts, l.cfg.Gateways, budget, time.Now)
 	o := outcome{
-		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now,
+		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now, named: named(j),
 		owner: owners(istio.Owned(j.facts, l.cfg.Namespaces()...), j.want),
 	}
 	for _, step := range j.steps {

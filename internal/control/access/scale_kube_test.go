@@ -25,7 +25,7 @@ func TestAnEditAmongManyClusters(t *testing.T) {
 		if many, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
-		edits = 100
+		edits = 30
 	}
 	x := start(t, fmt.Sprintf(gatewayConfig, istio.Auto))
 	ranges := func(cluster, edit int) (out []string) {

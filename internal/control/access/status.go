@@ -22,6 +22,7 @@ type outcome struct {
 	judged
 	gateways []istio.Workload
 	coverage *coverage
+	named    []map[string]bool    // clusters by policy
 	owner    map[istio.Ref]string // the cluster that an object is for; "": several
 	pending  []istio.Ref          // not yet written or removed
 	failed   map[istio.Ref]string // why
@@ -74,7 +75,7 @@ func (o *outcome) policy(i int, old objects.AccessPolicyStatus, generation int64
 	out := objects.AccessPolicyStatus{
 		ObservedGeneration: generation, Conditions: slices.Clone(old.Conditions), Enforcement: o.enforcement(),
 	}
-	names := o.named(i)
+	names := o.named[i]
 	for _, c := range o.facts.Clusters {
 		if names[c.Name] {
 			o.access(c, &out)
@@ -123,20 +124,24 @@ func (o *outcome) enforcement() string {
 	return strings.Join(slices.Compact(out), ",")
 }
 
-// named are the clusters to whose lists a policy contributes.
-func (o *outcome) named(i int) map[string]bool {
-	out := map[string]bool{}
-	for _, r := range o.world.Policies[i].Content.Rules {
-		for _, name := range r.Clusters {
-			out[name] = true
+// named are, for each policy, the clusters to whose lists it contributes.
+func named(j judged) []map[string]bool {
+	out := make([]map[string]bool, len(j.world.Policies))
+	for i, p := range j.world.Policies {
+		out[i] = map[string]bool{}
+		for _, r := range p.Content.Rules {
+			for _, name := range r.Clusters {
+				out[i][name] = true
+			}
 		}
 	}
-	for _, c := range o.facts.Clusters {
-		from := func(e policy.SourceEntry) bool { return e.Policy == i }
-		if slices.ContainsFunc(c.Ways, func(w istio.Way) bool {
-			return slices.ContainsFunc(w.List.Allow, from) || slices.ContainsFunc(w.List.Deny, from)
-		}) {
-			out[c.Name] = true
+	for _, c := range j.facts.Clusters {
+		for _, w := range c.Ways {
+			for _, entries := range [][]policy.SourceEntry{w.List.Allow, w.List.Deny} {
+				for _, e := range entries {
+					out[e.Policy][c.Name] = true
+				}
+			}
 		}
 	}
 	return out
