@@ -65,7 +65,8 @@ as a difference.`,
 	v.tenants.register(cmd, "files and folders of tenants (kind EdgeTenant), `PATHS`")
 	f.UintSliceVar(&v.connect, "connect-ports", []uint{8132, 8443}, "`PORTS` at which a header tells clusters apart")
 	f.StringVar(&v.provider, "provider", "", "`NAME` of the ext_authz provider in the mesh's configuration")
-	f.StringSliceVar(&v.always, "always", nil, "`RANGES` that may use every protected way (additionalRanges of a controller)")
+	f.StringSliceVar(&v.always, "always", nil,
+		"`RANGES` that may use every protected way (additionalRanges of a controller)")
 	f.StringVar(&v.root, "root-namespace", "", "`NAME` of the mesh's root namespace (default istio-system)")
 	out.register(cmd)
 	return cmd
@@ -163,7 +164,7 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 				Whyf("%s: %s", s.files[partly[0].Policy], partly[0].Problem.Message).
 				Hint("a guard of Envoy knows server names and sources: do not tell ports apart in rules for a gateway")
 		}
-		clusters.Always(&c, clusters.Ranges(v.always), len(policies))
+		istio.ReadAlways(v.always).LetIn(&c, len(policies))
 		out = append(out, c)
 	}
 	return out, nil

@@ -64,8 +64,8 @@ func (c *coverage) note(j judged, versions map[istio.Ref]string, others bool, ga
 		switch old, there := c.prints[k.Name]; {
 		case there && old != h:
 			c.stale[k.Name] = true
-		case others || !there:
-			c.stale[k.Name] = c.stale[k.Name] // one that was edited stays so
+		case (others || !there) && !c.stale[k.Name]: // one that was edited stays so
+			c.stale[k.Name] = false
 		}
 	}
 	gone := func(name string) bool { _, there := prints[name]; return !there }

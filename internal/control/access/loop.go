@@ -60,7 +60,8 @@ func (l *loop) changed() {
 
 // run does passes until ctx ends.
 func (l *loop) run(ctx context.Context) error {
-	l.memory, l.gate = clusters.Memory{Always: clusters.Ranges(l.cfg.AdditionalRanges)}, gate{settle: l.cfg.Settle, began: time.Now()}
+	l.memory = clusters.Memory{Always: istio.ReadAlways(l.cfg.AdditionalRanges)}
+	l.gate = gate{settle: l.cfg.Settle, began: time.Now()}
 	l.coverage = newCoverage()
 	l.changed()
 	timer := time.NewTimer(0)

@@ -269,7 +269,7 @@ func decides(f istio.Facts, w istio.Workload, cluster, flow, from string) (allow
 // eventually waits until a check has nothing to say.
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(5 * time.Minute)
 	for {
 		why := check()
 		if why == "" {

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -76,7 +75,7 @@ func (w World) Held() (why []string) {
 
 // Memory keeps what was last good. It belongs to one goroutine.
 type Memory struct {
-	Always []netip.Prefix // may use every protected way
+	Always istio.Always // may use every protected way
 
 	policies map[string]goodPolicy
 	tenants  map[string]goodTenant
@@ -126,7 +125,7 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 			continue
 		}
 		c, partly := Cluster(good.tenant, rules)
-		Always(&c, m.Always, len(policies))
+		m.Always.LetIn(&c, len(policies))
 		w.Clusters = append(w.Clusters, c)
 		for _, p := range partly {
 			if of := &w.Policies[p.Policy].Partly; !slices.Contains(*of, p) {
@@ -135,39 +134,10 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 		}
 	}
 	if len(m.Always) > 0 { // the last one: it has no object
-		w.Policies = append(w.Policies, Rules{Name: RuleAlways, Source: "features.access.additionalRanges"})
+		w.Policies = append(w.Policies, Rules{Name: istio.RuleAlways, Source: "features.access.additionalRanges"})
 	}
 	m.tenants, m.met = ways, true
 	return w
-}
-
-// The rule of ranges that are always let in, and its group.
-const (
-	RuleAlways  = "additional"
-	GroupAlways = "platform"
-)
-
-// Ranges reads CIDRs and addresses, which somebody checked; it leaves out what is neither.
-func Ranges(texts []string) (out []netip.Prefix) {
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			out = append(out, p)
-		} else if ip, err := netip.ParseAddr(text); err == nil {
-			out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
-	return out
-}
-
-// Always lets ranges into the protected ways of a cluster; from is the index of their policy.
-func Always(c *istio.Cluster, ranges []netip.Prefix, from int) {
-	for i := range c.Ways {
-		if l := &c.Ways[i].List; l.Protected {
-			for _, p := range ranges {
-				l.Allow = append(l.Allow, policy.SourceEntry{Prefix: p, Rule: RuleAlways, Group: GroupAlways, Policy: from})
-			}
-		}
-	}
 }
 
 func (m *Memory) policy(p Policy) goodPolicy {

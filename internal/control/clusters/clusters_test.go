@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
 )
 
@@ -95,7 +96,7 @@ func TestOfTwoTenantsTheOlderOneHasAName(t *testing.T) {
 }
 
 func TestAdditionalRangesReachProtectedClustersOnly(t *testing.T) {
-	m := clusters.Memory{Always: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	m := clusters.Memory{Always: istio.ReadAlways([]string{"192.0.2.0/24"})}
 	a, b := reached("ns", "a", "1", "api.a.example.org"), reached("ns", "b", "2", "api.b.example.org")
 	a.Spec.Protected = true
 	w := m.Read([]clusters.Policy{office("1", "203.0.113.0/24")}, []clusters.Tenant{a, b})
@@ -103,7 +104,7 @@ func TestAdditionalRangesReachProtectedClustersOnly(t *testing.T) {
 		t.Errorf("%+v", w.Clusters)
 	}
 	e := w.Clusters[0].Ways[0].List.Allow[1]
-	if w.Policies[e.Policy].Source != "features.access.additionalRanges" || e.Group != clusters.GroupAlways {
+	if w.Policies[e.Policy].Source != "features.access.additionalRanges" || e.Group != istio.GroupAlways {
 		t.Errorf("%+v", e)
 	}
 }
