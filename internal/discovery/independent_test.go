@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -214,7 +213,7 @@ func TestTalosNodesOutliveARestart(t *testing.T) {
 func outlive(t *testing.T, disk func() *testDisk, await bool) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 12
-		var at *bufconn.Listener
+		var at *runtest.Memory
 		begin := func() (stop func()) {
 			cfg := validate(v1alpha1.DiscoveryConfig{}, func(string, string, ...any) {})
 			s := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
@@ -224,7 +223,7 @@ func outlive(t *testing.T, disk func() *testDisk, await bool) {
 			s.store = store
 			g := run.NewGroup(context.Background())
 			s.work, s.grpc = g, s.newServer()
-			ln := bufconn.Listen(1 << 16)
+			ln := runtest.ListenMemory()
 			at = ln
 			g.Go("serve", func(context.Context) error { return s.grpc.Serve(ln) })
 			return func() {

@@ -26,11 +26,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 
 	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 // authority is a CA that signs for a service.
@@ -85,7 +85,7 @@ func TestServicesProveThemselves(t *testing.T) {
 		w, secret := newWorld(t), newSecret(t)
 		ca, other := newAuthority(t), newAuthority(t)
 		cert := ca.sign(t, "one")
-		ln := bufconn.Listen(64 << 10)
+		ln := runtest.ListenMemory()
 		w.at["one:443"], w.at["two:443"] = ln, ln // the same, under a name that it has not
 		srv := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
 		newNativeFake(t).register(srv)
@@ -192,7 +192,7 @@ func TestProxies(t *testing.T) {
 				svc := newNativeFake(t)
 				defer w.serve("one:443", svc.register)()
 				p := &proxy{w: w, code: tc.code}
-				ln := bufconn.Listen(64 << 10)
+				ln := runtest.ListenMemory()
 				w.at["proxy:3128"] = ln
 				defer ln.Close()
 				go p.serve(ln)

@@ -19,10 +19,10 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/proto/discovery"
@@ -34,10 +34,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	t  *testing.T
 	mu sync.Mutex
-	at map[string]*bufconn.Listener
+	at map[string]*runtest.Memory
 }
 
-func newWorld(t *testing.T) *world { return &world{t: t, at: map[string]*bufconn.Listener{}} }
+func newWorld(t *testing.T) *world { return &world{t: t, at: map[string]*runtest.Memory{}} }
 
 func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	w.mu.Lock()
@@ -51,7 +51,7 @@ func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 
 // serve runs a gRPC server at an address until the returned function ends it.
 func (w *world) serve(address string, register func(*grpc.Server)) (stop func()) {
-	ln := bufconn.Listen(64 << 10)
+	ln := runtest.ListenMemory()
 	srv := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 9 * time.Second}))
 	register(srv)
 	done := make(chan struct{})
