@@ -18,11 +18,21 @@ func TestRenewal(t *testing.T) {
 			t.Fatalf("after %v of %v", at.Sub(begin), life)
 		}
 		now := begin.Add(time.Duration(rapid.Int64Range(0, int64(2*life)).Draw(t, "now")))
-		if wait := RenewRetry(now, begin.Add(life)); wait < 5*time.Second || wait > 10*time.Minute {
+		wait, left := RenewRetry(now, begin.Add(life)), begin.Add(life).Sub(now)
+		if wait < 500*time.Millisecond || wait > 10*time.Minute {
 			t.Fatalf("tries again in %v", wait)
 		}
+		if left >= time.Second && wait > left/2 {
+			t.Fatalf("tries again in %v, and the certificate holds for %v", wait, left)
+		}
+		if left <= 0 && wait < 5*time.Second {
+			t.Fatalf("tries again in %v after the end", wait)
+		}
 	})
-	for left, want := range map[time.Duration]time.Duration{8 * time.Hour: 10 * time.Minute, time.Hour: 3 * time.Minute, time.Minute: 5 * time.Second, -time.Hour: 5 * time.Second} {
+	for left, want := range map[time.Duration]time.Duration{
+		8 * time.Hour: 10 * time.Minute, time.Hour: 3 * time.Minute, time.Minute: 5 * time.Second, -time.Hour: 5 * time.Second,
+		2 * time.Second: 500 * time.Millisecond, 8 * time.Second: 2 * time.Second,
+	} {
 		if got := RenewRetry(begin, begin.Add(left)); got != want {
 			t.Errorf("%v left: tries again in %v, want %v", left, got, want)
 		}
