@@ -272,6 +272,9 @@ func noAgent(name id.Cluster, agents []admin.AgentStatus, now time.Time) *fault.
 		case a.Connected && a.Draining:
 			draining = true
 			seen = append(seen, a.ID+" is draining")
+		case a.Connected && !now.Before(a.CertificateEnd):
+			seen = append(seen, fmt.Sprintf("%s is connected, but its certificate ended %s ago", a.ID,
+				ago(now.Sub(a.CertificateEnd))))
 		case a.Connected:
 			seen = append(seen, a.ID+" is connected but does not answer")
 		case a.LastDisconnect != nil:

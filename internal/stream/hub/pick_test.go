@@ -83,8 +83,10 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 		return admin.AgentStatus{ID: name, LastDisconnect: &admin.Disconnect{Code: "x", Reason: reason, At: noon().Add(-before)}}
 	}
 	on := func(name string, draining bool) admin.AgentStatus {
-		return admin.AgentStatus{ID: name, Connected: true, Draining: draining}
+		return admin.AgentStatus{ID: name, Connected: true, Draining: draining, CertificateEnd: noon().Add(time.Hour)}
 	}
+	ended := on("a1", false)
+	ended.CertificateEnd = noon().Add(-2 * time.Second)
 	for name, c := range map[string]struct {
 		agents []admin.AgentStatus
 		code   fault.Code
@@ -94,6 +96,8 @@ func TestNoAgentTellsWhoWasSeen(t *testing.T) {
 		"one left":             {[]admin.AgentStatus{left("a1", "session_lost: gone", 3*time.Second+210*time.Millisecond)}, fault.CodeNoAgent, "a1 left 3.2s ago (session_lost: gone)"},
 		"one left long ago":    {[]admin.AgentStatus{left("a1", "bye", 3*time.Hour+time.Millisecond)}, fault.CodeNoAgent, "a1 left 3h0m0s ago (bye)"},
 		"one is there, silent": {[]admin.AgentStatus{on("a1", false)}, fault.CodeNoAgent, "a1 is connected but does not answer"},
+		"its certificate ended": {[]admin.AgentStatus{ended}, fault.CodeNoAgent,
+			"a1 is connected, but its certificate ended 2s ago"},
 		"all drain":            {[]admin.AgentStatus{on("a1", true), on("a2", true)}, fault.CodeDraining, "a1 is draining; a2 is draining"},
 		"one drains, one left": {[]admin.AgentStatus{on("a1", true), left("a2", "bye", time.Second)}, fault.CodeNoAgent, "a1 is draining; a2 left 1s ago (bye)"},
 		"more than are listed": {[]admin.AgentStatus{left("a1", "x", time.Second), left("a2", "x", time.Second), left("a3", "x", time.Second), left("a4", "x", time.Second), left("a5", "x", time.Second)},
