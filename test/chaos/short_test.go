@@ -44,7 +44,8 @@ func streamsShort(t *testing.T, bin string) {
 	var table, log bytes.Buffer
 	d := &driver{stdout: &table, stderr: &log, options: options{
 		length: time.Second, program: bin, seed: 1, workers: 2,
-		pace: pace{fault: time.Second, calm: 200 * time.Millisecond, life: 5 * time.Second},
+		// A third of the life is left for a renewal: longer than the hub takes to restart.
+		pace: pace{fault: time.Second, calm: 200 * time.Millisecond, life: 8 * time.Second},
 	}}
 	if err := d.all(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
