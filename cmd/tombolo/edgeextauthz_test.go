@@ -94,6 +94,10 @@ func TestExtAuthz(t *testing.T) {
 
 func TestExtAuthzWithoutItsFiles(t *testing.T) {
 	wantExit(t, tombolo(t, "edge", "ext-authz"), 2, "--policies and --tenants are needed")
+	wantExit(t, tombolo(t, "edge", "ext-authz", "--config-maps", "gateways", "--tenants", "."), 2, "exclude each other")
+	wantExit(t, tombolo(t, "edge", "ext-authz", "--config-maps", "a/b"), 2, "not the name of a namespace")
+	wantExit(t, tombolo(t, "edge", "ext-authz", "--policies", ".", "--tenants", ".", "--kubeconfig", "x"), 2,
+		"--kubeconfig is for --config-maps")
 	bad := filepath.Join(t.TempDir(), "p.yaml")
 	if err := os.WriteFile(bad, []byte("kind: nothing\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func readData(objects []ConfigMap, namespace string) *data {
 		for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 			file := m.Metadata.key() + "/" + key
 			switch {
-			case strings.HasPrefix(name, dataPolicies+"-"):
+			case strings.HasPrefix(name, DataPolicies+"-"):
 				p, findings := policy.Read(file, []byte(m.Data[key]), func(string) ([]byte, error) {
 					return nil, errors.New("it names a file")
 				})
@@ -45,7 +45,7 @@ func readData(objects []ConfigMap, namespace string) *data {
 					out.err = fmt.Errorf("%s cannot be read: %d findings", file, len(findings))
 				}
 				policies = append(policies, p)
-			case strings.HasPrefix(name, dataTenants+"-"):
+			case strings.HasPrefix(name, DataTenants+"-"):
 				out.tenant(file, []byte(m.Data[key]))
 			}
 		}

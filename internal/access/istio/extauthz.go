@@ -16,8 +16,8 @@ import (
 // The objects of ext_authz.
 const (
 	extAuthzName = "tombolo-ext-authz"
-	dataPolicies = "tombolo-ext-authz-policies"
-	dataTenants  = "tombolo-ext-authz-tenants"
+	DataPolicies = "tombolo-ext-authz-policies"
+	DataTenants  = "tombolo-ext-authz-tenants"
 )
 
 // askedOutside writes the AuthorizationPolicy by which Envoy asks, and the data for the answers. The policy changes
@@ -136,7 +136,7 @@ func (p *planner) data() {
 			tenants = append(tenants, entry{c.Name, len(doc) + len(c.Name) + 16 + strings.Count(doc, `"`), doc})
 		}
 	}
-	for name, entries := range map[string][]entry{dataPolicies: policies, dataTenants: tenants} {
+	for name, entries := range map[string][]entry{DataPolicies: policies, DataTenants: tenants} {
 		for label, shard := range shards(entries, p.limit) {
 			data := map[string]string{}
 			for _, e := range shard {

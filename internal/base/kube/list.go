@@ -22,6 +22,7 @@ type collection struct {
 	list   string // media type of a list
 	object string // media type of the objects of a watch
 	fields string // selects some of them; empty: all
+	labels string // does too
 	read   func(seen time.Time, raw json.RawMessage) object
 }
 
@@ -33,10 +34,13 @@ func nodesOf(source string) collection {
 	return collection{path: nodesPath, list: asMetaList, object: asMetadata, read: readNode(source)}
 }
 
-// selects adds the field selector to a query.
+// selects adds the selectors to a query.
 func (c collection) selects(query url.Values) {
 	if c.fields != "" {
 		query.Set("fieldSelector", c.fields)
+	}
+	if c.labels != "" {
+		query.Set("labelSelector", c.labels)
 	}
 }
 

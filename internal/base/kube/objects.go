@@ -33,6 +33,12 @@ func NewTenants(client *Client, log *slog.Logger, namespace string) *Objects {
 	return &Objects{client: client, log: log, what: collection{path: path, list: asJSON, object: asJSON}}
 }
 
+// NewConfigMaps follows the ConfigMaps of a namespace that have some labels, NAME=VALUE,...
+func NewConfigMaps(client *Client, log *slog.Logger, namespace, labels string) *Objects {
+	path := "/api/v1/namespaces/" + namespace + "/configmaps"
+	return &Objects{client: client, log: log, what: collection{path: path, list: asJSON, object: asJSON, labels: labels}}
+}
+
 const (
 	group       = "/apis/tombolo.dev/v1alpha1"
 	tenantsKind = "edgetenants"

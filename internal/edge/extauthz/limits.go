@@ -14,4 +14,7 @@ const (
 	reasonBytes  = 400
 	connectTime  = 10 * time.Second
 	drainTime    = time.Second // for the answers of begun calls
+
+	// linger is how long an entry that is in no ConfigMap stays in force: longer than a controller takes to move it.
+	linger = 5 * time.Second
 )

@@ -28,6 +28,8 @@ const (
 	Members = "/apis/tombolo.dev/v1alpha1/members"
 	Nodes   = "/api/v1/nodes"
 	Tenants = "/apis/tombolo.dev/v1alpha1/edgetenants" // of all namespaces
+	// ConfigMaps are those of one namespace.
+	ConfigMaps = "/api/v1/namespaces/gateways/configmaps"
 )
 
 // Server is the fake. A bearer token is the name of the node whose kubelet asks.
@@ -64,7 +66,8 @@ func New(t testing.TB) *Server { return NewAt(t, nil) }
 // NewAt is New at a listener, such as one of another network namespace; nil: on loopback.
 func NewAt(t testing.TB, at net.Listener) *Server {
 	s := &Server{
-		version: 100, objects: map[string]map[string]map[string]any{Members: {}, Nodes: {}, Tenants: {}}, changed: make(chan struct{}),
+		version: 100, changed: make(chan struct{}),
+		objects:  map[string]map[string]map[string]any{Members: {}, Nodes: {}, Tenants: {}, ConfigMaps: {}},
 		requests: map[string]int{}, clock: time.Now, pages: map[string][]map[string]any{},
 	}
 	s.http = httptest.NewUnstartedServer(s)
@@ -312,7 +315,7 @@ func readAll(r *http.Request) map[string]any {
 }
 
 func cut(path string) (collection, name string) {
-	for _, c := range []string{Members, Nodes, Tenants} {
+	for _, c := range []string{Members, Nodes, Tenants, ConfigMaps} {
 		if rest, ok := strings.CutPrefix(path, c); ok {
 			return c, strings.TrimPrefix(rest, "/")
 		}
