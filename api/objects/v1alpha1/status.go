@@ -38,6 +38,7 @@ const (
 	MostAccess    = 64  // clusters and flows
 	MostEffective = 128 // entries of one
 	MostUncovered = 32  // ways
+	MostEdits     = 16  // texts
 )
 
 // AccessPolicyStatus is what came of a policy.
@@ -51,6 +52,9 @@ type AccessPolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Enforcement is by which objects the lists are enforced; several are joined by commas.
 	Enforcement string `json:"enforcement,omitempty"`
+	// EditEnds are the connections that an edit of the lists ends, because Envoy drains what it changes; of ext_authz none.
+	// +kubebuilder:validation:MaxItems=16
+	EditEnds []string `json:"editEnds,omitempty"`
 	// Covered is how many ways have exactly one guard, of how many: 12/12.
 	Covered string `json:"covered,omitempty"`
 	// Uncovered are ways without exactly one guard.

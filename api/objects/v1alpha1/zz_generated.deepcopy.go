@@ -81,6 +81,11 @@ func (in *AccessPolicyStatus) DeepCopyInto(out *AccessPolicyStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.EditEnds != nil {
+		in, out := &in.EditEnds, &out.EditEnds
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Uncovered != nil {
 		in, out := &in.Uncovered, &out.Uncovered
 		*out = make([]UncoveredWay, len(*in))

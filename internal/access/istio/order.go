@@ -200,6 +200,55 @@ func Drains(before, after Planned) (out []Drain) {
 	return out
 }
 
+// connections are those of the chains that a patch changes; one: of chains of one server name.
+func (p ConfigPatch) connections() (what string, one bool) {
+	l := p.Match.Listener
+	switch {
+	case l == nil:
+	case l.FilterChain != nil && l.FilterChain.SNI != "":
+		what = "connections for " + l.FilterChain.SNI
+		if l.PortNumber != 0 {
+			what += fmt.Sprintf(" at port %d", l.PortNumber)
+		}
+		return what, true
+	case l.PortNumber != 0:
+		return fmt.Sprintf("all connections at port %d", l.PortNumber), false
+	}
+	return wholeGateway, false
+}
+
+const wholeGateway = "all connections of the gateway"
+
+// Edits says, by cluster, which connections an edit of its list ends: none where ext_authz decides, since its objects
+// do not depend on what lists say. They are sorted, each once.
+func (p Planned) Edits() map[string][]string {
+	by := map[string][]string{} // by object
+	for _, o := range p.EnvoyFilters {
+		ref := Ref{KindEnvoyFilter, o.Metadata.Namespace, o.Metadata.Name}.String()
+		for _, patch := range o.Spec.ConfigPatches {
+			what, _ := patch.connections()
+			by[ref] = append(by[ref], what)
+		}
+	}
+	for _, o := range p.AuthorizationPolicies {
+		if o.Spec.Action != "CUSTOM" {
+			by[Ref{KindAuthorizationPolicy, o.Metadata.Namespace, o.Metadata.Name}.String()] = []string{wholeGateway}
+		}
+	}
+	out, seen := map[string][]string{}, map[[2]string]bool{}
+	for _, c := range p.Covered {
+		if key := [2]string{c.Cluster, c.By}; !seen[key] {
+			seen[key] = true
+			out[c.Cluster] = append(out[c.Cluster], by[c.By]...)
+		}
+	}
+	for name, all := range out {
+		slices.Sort(all)
+		out[name] = slices.Compact(all)
+	}
+	return out
+}
+
 // drained compares the patches of an EnvoyFilter, chain by chain.
 func drained(ref Ref, before, after []ConfigPatch) (out []Drain) {
 	old := map[string]string{}
@@ -213,17 +262,9 @@ func drained(ref Ref, before, after []ConfigPatch) (out []Drain) {
 			return
 		}
 		said[key] = true
-		d := Drain{Object: ref.String(), Everybody: true, What: "all connections of the gateway"}
-		if l := p.Match.Listener; l != nil && l.FilterChain != nil && l.FilterChain.SNI != "" {
-			d.Everybody = p.ApplyTo == "HTTP_FILTER" || forShared(p)
-			d.What = "connections for " + l.FilterChain.SNI
-			if l.PortNumber != 0 {
-				d.What += fmt.Sprintf(" at port %d", l.PortNumber)
-			}
-		} else if l != nil && l.PortNumber != 0 {
-			d.What = fmt.Sprintf("all connections at port %d", l.PortNumber)
-		}
-		out = append(out, d)
+		what, one := p.connections()
+		out = append(out, Drain{Object: ref.String(), What: what,
+			Everybody: !one || p.ApplyTo == "HTTP_FILTER" || forShared(p)})
 	}
 	for _, p := range after {
 		key := p.ApplyTo + text(p.Match)

@@ -214,6 +214,15 @@ func TestDrainsNameTheConnections(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q", enforcement, got)
 		}
+		var edits []string
+		for _, d := range istio.Drains(old, next) {
+			what, _, _ := strings.Cut(d.What, ", because")
+			edits = append(edits, what)
+		}
+		slices.Sort(edits)
+		if got := old.Edits()["shoot--p--a"]; !slices.Equal(got, edits) {
+			t.Errorf("%s: an edit ends %q, want %q", enforcement, got, edits)
+		}
 		if same := istio.Drains(old, old); len(same) > 0 {
 			t.Errorf("%s: nothing changed: %v", enforcement, same)
 		}

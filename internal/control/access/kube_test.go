@@ -148,7 +148,7 @@ func TestThreeClustersOfAGateway(t *testing.T) {
 	everybody := []string{office, elsewhere, lost}
 	st := x.settled(t, "a")
 	if st.Covered != "2/2" || len(st.Access) != 2 || st.Access[0].Entries[0].Source != "AccessPolicy a" ||
-		st.Enforcement != "auto" {
+		st.Enforcement != "auto" || !slices.Equal(st.EditEnds, []string{"connections for api.a.example.org at port 9443"}) {
 		t.Errorf("%+v", st)
 	}
 	x.settled(t, "b")

@@ -133,6 +133,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	more := l.coverage.judge(j.facts, l.cfg.Gateways, budget, time.Now)
 	o := outcome{
 		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now, named: named(j),
+		ends:  j.want.Edits(),
 		owner: owners(istio.Owned(j.facts, l.cfg.Namespaces()...), j.want),
 	}
 	for _, step := range j.steps {

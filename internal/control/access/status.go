@@ -23,6 +23,7 @@ type outcome struct {
 	gateways []istio.Workload
 	coverage *coverage
 	named    []map[string]bool    // clusters by policy
+	ends     map[string][]string  // connections that an edit ends, by cluster
 	owner    map[istio.Ref]string // the cluster that an object is for; "": several
 	pending  []istio.Ref          // not yet written or removed
 	failed   map[istio.Ref]string // why
@@ -81,6 +82,7 @@ func (o *outcome) policy(i int, old objects.AccessPolicyStatus, generation int64
 			o.access(c, &out)
 		}
 	}
+	out.EditEnds = o.edits(names)
 	covered := o.covered(names, &out)
 	if len(o.gateways) == 0 {
 		covered = condition{objects.ConditionCovered, metav1.ConditionUnknown, objects.ReasonNoGateway,
@@ -178,6 +180,19 @@ func (o *outcome) access(c istio.Cluster, out *objects.AccessPolicyStatus) {
 		}
 		out.Access = append(out.Access, a)
 	}
+}
+
+// edits are the connections that an edit of the lists of some clusters ends.
+func (o *outcome) edits(names map[string]bool) (out []string) {
+	for name := range names {
+		out = append(out, o.ends[name]...)
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if more := len(out) - objects.MostEdits + 1; more > 1 {
+		out = append(out[:objects.MostEdits-1], fmt.Sprintf("and %d more", more))
+	}
+	return out
 }
 
 // covered says whether every way into some clusters has one guard.
