@@ -83,6 +83,8 @@ type AccessConnectPort struct {
 type ControllerWebhooks struct {
 	// Listen is the https port. Default :9443.
 	Listen string `json:"listen,omitempty"`
+	// Names are further names and addresses of the webhooks, where the API server reaches them by a URL.
+	Names []string `json:"names,omitempty"`
 	// CertificateLife is how long a certificate of the webhooks is valid. It is renewed after two thirds. Default
 	// 2160h, at least 10s.
 	CertificateLife Duration `json:"certificateLife,omitempty"`

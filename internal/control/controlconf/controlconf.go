@@ -7,6 +7,7 @@ package controlconf
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/hostname"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
@@ -34,6 +36,7 @@ const (
 	leastLease      = 2 * time.Second
 	mostGateways    = 64
 	mostRanges      = 1024
+	mostNames       = 16
 )
 
 // Config is a valid configuration.
@@ -44,6 +47,7 @@ type Config struct {
 	Name            string
 	Access          *Access // nil: the feature is off
 	WebhookListen   string
+	WebhookNames    []string // beside that of the Service
 	CertificateLife time.Duration
 	LeaseDuration   time.Duration
 	HealthListen    string
@@ -97,6 +101,18 @@ func validate(raw v1alpha1.ControllerConfig, add conf.Report) Config {
 		Log: raw.Log, Drain: add.Positive("drainTimeout", raw.DrainTimeout.Duration, limit.Drain),
 	}
 	add.Log(raw.Log.Format, raw.Log.Level)
+	c.WebhookNames = raw.Webhooks.Names
+	if n := len(c.WebhookNames); n > mostNames {
+		add("webhooks.names", "%d names; at most %d are accepted", n, mostNames)
+		return c
+	}
+	for i, name := range c.WebhookNames {
+		if _, err := netip.ParseAddr(name); err != nil {
+			if _, err := hostname.Parse(name); err != nil {
+				add(fmt.Sprintf("webhooks.names[%d]", i), "%v", err)
+			}
+		}
+	}
 	add.Listener("healthListen", c.HealthListen)
 	add.Listener("webhooks.listen", c.WebhookListen)
 	if c.CertificateLife < leastLife {

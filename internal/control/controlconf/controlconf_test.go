@@ -54,6 +54,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"name: tombolo-controller-of-the-northern-hemisphere\nfeatures: {access: {}}":      {"c.yaml:3:7: name:"},
 		"healthListen: x\nfeatures: {access: {}}":                                          {"c.yaml:3:15: healthListen:"},
 		"webhooks: {listen: x, certificateLife: 1s}\nfeatures: {access: {}}":               {"webhooks.listen:", "webhooks.certificateLife: 1s is less than 10s"},
+		"webhooks: {names: [192.0.2.1, a b]}\nfeatures: {access: {}}":                      {"c.yaml:3:31: webhooks.names[1]:"},
 		"leaderElection: {leaseDuration: 1s}\nfeatures: {access: {}}":                      {"c.yaml:3:33: leaderElection.leaseDuration: 1s is less than 2s"},
 		"features:\n  access:\n    maxRanges: -2\n    additionalRanges: [10.0.0.1/8, x]\n": {"c.yaml:5:16: features.access.maxRanges:", "c.yaml:6:24: features.access.additionalRanges[0]:", "additionalRanges[1]"},
 		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},

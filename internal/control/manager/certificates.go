@@ -16,6 +16,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +33,7 @@ type certificates struct {
 	log             *slog.Logger
 	namespace, name string // of the Secret: name-webhooks
 	plan            webhookcert.Plan
+	mutates         bool // there is a configuration of webhooks that change objects too
 	leads           func() bool
 	told            *prometheus.CounterVec
 	pair            atomic.Pointer[tls.Certificate]
@@ -141,15 +143,18 @@ func (c *certificates) use(ctx context.Context, data map[string][]byte) error {
 	return nil
 }
 
-// trust writes the CAs into the configuration of the webhooks, as far as there is one.
+// trust writes the CAs into the configurations of the webhooks, as far as there are any.
 func (c *certificates) trust(ctx context.Context, bundle []byte) error {
-	var have admissionv1.ValidatingWebhookConfiguration
-	err := c.client.Get(ctx, client.ObjectKey{Name: c.name}, &have)
-	if apierrors.IsNotFound(err) {
-		return nil
+	if err := c.trustValidating(ctx, bundle); err != nil || !c.mutates {
+		return err
 	}
-	if err != nil {
-		return refused("the configuration of the webhooks cannot be read", err)
+	return c.trustMutating(ctx, bundle)
+}
+
+func (c *certificates) trustValidating(ctx context.Context, bundle []byte) error {
+	var have admissionv1.ValidatingWebhookConfiguration
+	if found, err := c.configuration(ctx, &have); !found {
+		return err
 	}
 	want := apply.ValidatingWebhookConfiguration(c.name)
 	stale := false
@@ -158,6 +163,38 @@ func (c *certificates) trust(ctx context.Context, bundle []byte) error {
 		want.WithWebhooks(apply.ValidatingWebhook().WithName(w.Name).
 			WithClientConfig(apply.WebhookClientConfig().WithCABundle(bundle...)))
 	}
+	return c.tell(ctx, stale, want)
+}
+
+func (c *certificates) trustMutating(ctx context.Context, bundle []byte) error {
+	var have admissionv1.MutatingWebhookConfiguration
+	if found, err := c.configuration(ctx, &have); !found {
+		return err
+	}
+	want := apply.MutatingWebhookConfiguration(c.name)
+	stale := false
+	for _, w := range have.Webhooks {
+		stale = stale || !bytes.Equal(w.ClientConfig.CABundle, bundle)
+		want.WithWebhooks(apply.MutatingWebhook().WithName(w.Name).
+			WithClientConfig(apply.WebhookClientConfig().WithCABundle(bundle...)))
+	}
+	return c.tell(ctx, stale, want)
+}
+
+// configuration reads one that has the controller's name.
+func (c *certificates) configuration(ctx context.Context, into client.Object) (found bool, err error) {
+	err = c.client.Get(ctx, client.ObjectKey{Name: c.name}, into)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, refused("the configuration of the webhooks cannot be read", err)
+	}
+	return true, nil
+}
+
+// tell writes a configuration that is stale.
+func (c *certificates) tell(ctx context.Context, stale bool, want runtime.ApplyConfiguration) error {
 	if !stale {
 		return nil
 	}

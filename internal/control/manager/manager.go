@@ -165,7 +165,8 @@ func (x *Manager) webhooks(rc *rest.Config, scheme *runtime.Scheme) (webhook.Ser
 	service := x.cfg.Name + "." + x.cfg.Namespace + ".svc"
 	x.certs = &certificates{
 		client: c, log: x.log, namespace: x.cfg.Namespace, name: x.cfg.Name, leads: x.leads.Load,
-		plan: webhookcert.Plan{Life: x.cfg.CertificateLife, Names: []string{service}},
+		plan:    webhookcert.Plan{Life: x.cfg.CertificateLife, Names: append([]string{service}, x.cfg.WebhookNames...)},
+		mutates: x.cfg.Access != nil && len(x.cfg.Access.Gateways) > 0,
 	}
 	return webhook.NewServer(webhook.Options{Host: host, Port: number, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.MinVersion = tls.VersionTLS13

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"slices"
 	"time"
 )
@@ -38,7 +39,7 @@ const (
 // Plan is what certificates should be like.
 type Plan struct {
 	Life  time.Duration // of a certificate
-	Names []string      // of the Service
+	Names []string      // of the Service, and others by which the API server knows it; IP addresses too
 }
 
 // overlap is how long a new CA is only trusted, before it signs.
@@ -115,12 +116,34 @@ func leafProblem(have map[string][]byte, signer authority, p Plan, now time.Time
 	switch leaf := pair.Leaf; {
 	case leaf.CheckSignatureFrom(signer.cert) != nil:
 		return "the CA is a new one"
-	case !slices.Equal(leaf.DNSNames, p.Names):
+	case !slices.Equal(namesOf(leaf), namesOf(p.subject())):
 		return "the names are others"
 	case now.After(renewal(leaf, 2, 3)):
 		return "the certificate ends soon"
 	}
 	return ""
+}
+
+// subject is a certificate with the names alone.
+func (p Plan) subject() *x509.Certificate {
+	out := &x509.Certificate{Subject: pkix.Name{CommonName: p.Names[0]}}
+	for _, name := range p.Names {
+		if ip := net.ParseIP(name); ip != nil {
+			out.IPAddresses = append(out.IPAddresses, ip)
+		} else {
+			out.DNSNames = append(out.DNSNames, name)
+		}
+	}
+	return out
+}
+
+// namesOf are the names and addresses of a certificate.
+func namesOf(c *x509.Certificate) []string {
+	out := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		out = append(out, ip.String())
+	}
+	return out
 }
 
 func read(have map[string][]byte) ([]authority, error) {
@@ -205,11 +228,9 @@ func sign(by authority, p Plan, now time.Time) (certPEM, keyPEM []byte, err erro
 	if end.After(by.cert.NotAfter) {
 		end = by.cert.NotAfter
 	}
-	form := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: p.Names[0]}, DNSNames: p.Names,
-		NotBefore: now.Add(-early), NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
+	form := p.subject()
+	form.SerialNumber, form.NotBefore, form.NotAfter = serial, now.Add(-early), end
+	form.KeyUsage, form.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	der, err := x509.CreateCertificate(rand.Reader, form, by.cert, key.Public(), by.key)
 	if err != nil {
 		return nil, nil, err

@@ -140,3 +140,30 @@ func FuzzRenew(f *testing.F) {
 		}
 	})
 }
+
+// TestAddressesAreNames: an API server that reaches the webhooks by a URL with an address verifies that.
+func TestAddressesAreNames(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := plan()
+	old, _, err := webhookcert.Renew(nil, p, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Names = append(p.Names, "192.0.2.1", "2001:db8::1")
+	have, why, err := webhookcert.Renew(old, p, now)
+	if err != nil || why != "the names are others" {
+		t.Fatal(why, err)
+	}
+	if _, why, err = webhookcert.Renew(have, p, now); err != nil || why != "" {
+		t.Fatal(why, err)
+	}
+	pair, err := tls.X509KeyPair(have[webhookcert.Certificate], have[webhookcert.Key])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"hook.ns.svc", "192.0.2.1", "2001:db8::1"} {
+		if err := pair.Leaf.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
