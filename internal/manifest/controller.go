@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/tombolo-io/tombolo/api/objects/crds"
@@ -53,6 +54,7 @@ const (
 	admissionGroup   = "admissionregistration.k8s.io"
 	istioNetworking  = "networking.istio.io"
 	istioSecurity    = "security.istio.io"
+	meshRoot         = "istio-system"
 	reviewTimeout    = 5 // seconds
 )
 
@@ -71,14 +73,33 @@ type webhookConfiguration struct {
 }
 
 type webhookRule struct {
-	Name           string           `yaml:"name"`
-	Client         webhookClient    `yaml:"clientConfig"`
-	Rules          []webhookObjects `yaml:"rules"`
-	FailurePolicy  string           `yaml:"failurePolicy"`
-	MatchPolicy    string           `yaml:"matchPolicy"`
-	SideEffects    string           `yaml:"sideEffects"`
-	TimeoutSeconds int              `yaml:"timeoutSeconds"`
-	ReviewVersions []string         `yaml:"admissionReviewVersions,flow"`
+	Name           string             `yaml:"name"`
+	Client         webhookClient      `yaml:"clientConfig"`
+	Rules          []webhookObjects   `yaml:"rules"`
+	Namespaces     *labelExpressions  `yaml:"namespaceSelector,omitempty"`
+	Conditions     []webhookCondition `yaml:"matchConditions,omitempty"`
+	FailurePolicy  string             `yaml:"failurePolicy"`
+	MatchPolicy    string             `yaml:"matchPolicy"`
+	Reinvocation   string             `yaml:"reinvocationPolicy,omitempty"`
+	SideEffects    string             `yaml:"sideEffects"`
+	TimeoutSeconds int                `yaml:"timeoutSeconds"`
+	ReviewVersions []string           `yaml:"admissionReviewVersions,flow"`
+}
+
+type labelExpressions struct {
+	All []labelExpression `yaml:"matchExpressions"`
+}
+
+type labelExpression struct {
+	Key      string   `yaml:"key"`
+	Operator string   `yaml:"operator"`
+	Values   []string `yaml:"values,flow"`
+}
+
+// webhookCondition is a CEL expression: the webhook is asked where all of them hold.
+type webhookCondition struct {
+	Name       string `yaml:"name"`
+	Expression string `yaml:"expression"`
 }
 
 type webhookClient struct {
@@ -142,7 +163,11 @@ func Controller(o ControllerOptions) ([]byte, error) {
 		docs = append(docs, disruptionBudget{"policy/v1", "PodDisruptionBudget", m,
 			disruptionBudgetSpec{1, labelSelector{selectorLabels(o.Common)}}})
 	}
-	rest, err := render(nil, append(docs, controllerWebhooks(o, m))...)
+	docs = append(docs, controllerWebhooks(o, m))
+	if len(o.Gateways) > 0 {
+		docs = append(docs, controllerInjection(o, m))
+	}
+	rest, err := render(nil, docs...)
 	out.Write(rest)
 	return out.Bytes(), err
 }
@@ -180,6 +205,8 @@ func controllerRights(o ControllerOptions, m meta) []document {
 	}
 	if len(o.Gateways) > 0 {
 		everywhere = append(everywhere, accessRights()...)
+		everywhere = append(everywhere, roleRule{[]string{admissionGroup}, []string{"mutatingwebhookconfigurations"},
+			[]string{o.Name}, []string{"get", "patch"}})
 	}
 	out := []document{
 		role{rbacGroup + "/v1", "Role", m, []roleRule{
@@ -194,9 +221,17 @@ func controllerRights(o ControllerOptions, m meta) []document {
 		clusterRoleBinding{rbacGroup + "/v1", "ClusterRoleBinding", whole, roleRef{rbacGroup, "ClusterRole", whole.Name},
 			account},
 	}
-	for _, namespace := range o.Gateways {
+	gateways := o.Gateways
+	if len(gateways) > 0 && !slices.Contains(gateways, meshRoot) {
+		gateways = append(slices.Clone(gateways), meshRoot)
+	}
+	for _, namespace := range gateways {
+		rights := gatewayRights()
+		if !slices.Contains(o.Gateways, namespace) {
+			rights = rootRights()
+		}
 		there := meta{Name: whole.Name, Namespace: namespace, Labels: m.Labels}
-		out = append(out, role{rbacGroup + "/v1", "Role", there, gatewayRights()},
+		out = append(out, role{rbacGroup + "/v1", "Role", there, rights},
 			clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
 	}
 	return out
@@ -224,6 +259,38 @@ func gatewayRights() []roleRule {
 		{[]string{istioSecurity}, []string{"authorizationpolicies"}, nil, write},
 		{[]string{""}, []string{"configmaps"}, nil, append([]string{"get", "list", "watch"}, write...)},
 	}
+}
+
+// rootRights are those in the root namespace of the mesh, whose EnvoyFilters count at every gateway.
+func rootRights() []roleRule {
+	return []roleRule{{[]string{istioNetworking}, []string{"envoyfilters"}, nil, []string{"patch"}}}
+}
+
+// controllerInjection says which objects get guards when they are written: EnvoyFilters of others that add filter
+// chains, where they count at a gateway. Without an answer such an object is not written, since it could open a way.
+func controllerInjection(o ControllerOptions, m meta) document {
+	namespaces := slices.Clone(o.Gateways)
+	if !slices.Contains(namespaces, meshRoot) {
+		namespaces = append(namespaces, meshRoot)
+	}
+	return webhookConfiguration{admissionGroup + "/v1", "MutatingWebhookConfiguration",
+		meta{Name: o.Name, Labels: m.Labels}, []webhookRule{{
+			Name: "envoyfilter.tombolo.dev", FailurePolicy: "Fail", MatchPolicy: "Equivalent", SideEffects: "None",
+			Reinvocation: "IfNeeded", TimeoutSeconds: reviewTimeout, ReviewVersions: []string{"v1"},
+			Client: webhookClient{webhookService{o.Namespace, o.Name, "/mutate/envoyfilter", 443}},
+			Rules: []webhookObjects{{[]string{istioNetworking}, []string{"v1alpha3"}, []string{"envoyfilters"},
+				[]string{"CREATE", "UPDATE"}, "Namespaced"}},
+			Namespaces: &labelExpressions{[]labelExpression{{"kubernetes.io/metadata.name", "In", namespaces}}},
+			Conditions: []webhookCondition{
+				{"not-written-by-tombolo", `!has(object.metadata.labels) || ` +
+					`!("app.kubernetes.io/managed-by" in object.metadata.labels) || ` +
+					`object.metadata.labels["app.kubernetes.io/managed-by"] != "tombolo"`},
+				{"adds-filter-chains", `has(object.spec) && has(object.spec.configPatches) && ` +
+					`object.spec.configPatches.exists(p, has(p.applyTo) && p.applyTo in ["FILTER_CHAIN", "LISTENER"] && ` +
+					`has(p.patch) && has(p.patch.operation) && ` +
+					`(p.patch.operation == "ADD" || p.patch.operation.startsWith("INSERT")))`},
+			},
+		}}}
 }
 
 // controllerWebhooks says what the API server asks. A policy that nobody has judged is not stored; a tenant is, because

@@ -28,6 +28,18 @@ func TestController(t *testing.T) {
 	if strings.Contains(string(out), `"*"`) || strings.Contains(string(out), "verbs: ['*']") {
 		t.Error("a right has no bound")
 	}
+	o.Gateways = []string{"istio-ingress"}
+	if out, err = manifest.Controller(o); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"kind: MutatingWebhookConfiguration", "values: [istio-ingress, istio-system]", "reinvocationPolicy: IfNeeded",
+		"name: adds-filter-chains", "resources: [mutatingwebhookconfigurations]", "namespace: istio-system",
+	} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("with a gateway there is no %q", part)
+		}
+	}
 	if err := o.Suits("tombolo-controller", "", ":9443", ":8449"); err != nil {
 		t.Error(err)
 	}

@@ -15,13 +15,18 @@ const labelGatewayAPI = "gateway.networking.k8s.io/gateway-name"
 
 // attached reports whether an EnvoyFilter is for the gateway.
 func (w Workload) attached(m Meta, s EnvoyFilterSpec) bool {
-	if m.Namespace != w.Namespace && m.Namespace != w.root() {
+	if !w.Reads(m.Namespace) {
 		return false
 	}
 	if len(s.TargetRefs) > 0 {
 		return w.targeted(m, s.TargetRefs)
 	}
 	return s.WorkloadSelector == nil || subset(s.WorkloadSelector.Labels, w.Labels)
+}
+
+// Reads reports whether EnvoyFilters of a namespace can count at the gateway: its own, and the mesh's root namespace.
+func (w Workload) Reads(namespace string) bool {
+	return namespace == w.Namespace || namespace == w.root()
 }
 
 // targeted reports whether one of some references names the gateway.
