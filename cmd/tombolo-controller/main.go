@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
@@ -89,7 +90,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	info.WithLabelValues(version).Set(1)
 	reg.MustRegister(info, collectors.NewBuildInfoCollector())
 	m, err := manager.New(ctx, cfg, manager.Options{
-		Log: log, Registry: reg, Kinds: manager.Kinds(), Features: features(cfg),
+		Log: log, Registry: reg, Kinds: kinds(cfg), Features: features(cfg),
 	})
 	if err != nil {
 		return err
@@ -102,6 +103,15 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	g.Stop()
 	_ = g.Wait() // it ends with its context
 	return err
+}
+
+// kinds are those that webhooks are asked about.
+func kinds(cfg controlconf.Config) []string {
+	out := manager.Kinds()
+	if cfg.Access != nil && len(cfg.Access.Gateways) > 0 {
+		out = append(out, istio.KindEnvoyFilter)
+	}
+	return out
 }
 
 // features are those that are on.

@@ -52,7 +52,8 @@ type AccessPolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Enforcement is by which objects the lists are enforced; several are joined by commas.
 	Enforcement string `json:"enforcement,omitempty"`
-	// EditEnds are the connections that an edit of the lists ends, because Envoy drains what it changes; of ext_authz none.
+	// EditEnds are the connections that an edit of the lists ends, because Envoy drains what it changes. With ext_authz it
+	// ends none.
 	// +kubebuilder:validation:MaxItems=16
 	EditEnds []string `json:"editEnds,omitempty"`
 	// Covered is how many ways have exactly one guard, of how many: 12/12.

@@ -33,7 +33,7 @@ func NewAccess(reg prometheus.Registerer, kinds, gaps []string) *Access {
 			"The ways of tombolo_access_gaps by cluster and flow; at most 32 of them have a name.", "cluster", "flow", "gap"),
 	}
 	for _, kind := range kinds {
-		for _, action := range []string{"write", "remove"} {
+		for _, action := range []string{"write", "remove", "inject"} {
 			m.Writes.WithLabelValues(kind, action, Outcome(""))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/istio"
@@ -27,6 +28,11 @@ import (
 func Feature(cfg controlconf.Access) manager.Feature {
 	return manager.Feature{Name: "access", Add: func(_ context.Context, h manager.Host) error {
 		recorder := h.GetEventRecorder("tombolo-controller")
+		hook := newWebhook(cfg, h)
+		h.GetWebhookServer().Register(webhookPath, &admission.Webhook{Handler: hook})
+		if err := h.Add(hook); err != nil {
+			return err
+		}
 		return h.Add(leader{&loop{
 			cfg: cfg, log: h.Log, wake: make(chan struct{}, 1),
 			told: telemetry.NewAccess(h.Metrics,
@@ -69,12 +75,12 @@ func (x leader) Start(ctx context.Context) error {
 		_ = g.Wait() // it ends with its context
 	}()
 	for _, kind := range versions {
-		if err := x.watch(ctx, theirs, bareOf(kind)); err != nil {
+		if err := watch(ctx, theirs, bareOf(kind), x.loop.changed); err != nil {
 			return err
 		}
 	}
 	for _, kind := range []client.Object{&objects.AccessPolicy{}, &objects.EdgeTenant{}} {
-		if err := x.watch(ctx, x.host.GetCache(), kind); err != nil {
+		if err := watch(ctx, x.host.GetCache(), kind, x.loop.changed); err != nil {
 			return err
 		}
 	}
@@ -139,21 +145,21 @@ func bareOf(kind schema.GroupVersionKind) client.Object {
 	return u
 }
 
-// watch wakes the loop when an object of a kind changes.
-func (x leader) watch(ctx context.Context, c cache.Cache, kind client.Object) error {
+// watch tells when an object of a kind changes.
+func watch(ctx context.Context, c cache.Cache, kind client.Object, changed func()) error {
 	i, err := c.GetInformer(ctx, kind)
 	if err != nil {
 		return err
 	}
 	_, err = i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { x.loop.changed() },
-		DeleteFunc: func(any) { x.loop.changed() },
+		AddFunc:    func(any) { changed() },
+		DeleteFunc: func(any) { changed() },
 		UpdateFunc: func(old, next any) {
 			a, ok := old.(client.Object)
 			b, is := next.(client.Object)
 			if !ok || !is || a.GetGeneration() != b.GetGeneration() || a.GetGeneration() == 0 &&
 				a.GetResourceVersion() != b.GetResourceVersion() || !maps.Equal(a.GetLabels(), b.GetLabels()) {
-				x.loop.changed()
+				changed()
 			}
 		},
 	})

@@ -119,10 +119,11 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		l.log.Warn("objects cannot be read", broken(err)...)
 		return retry
 	}
-	j := judge(l.cfg, l.memory.Read(s.inputs()), s.facts)
+	j := judge(l.cfg, l.memory.Read(inputs(s.policies, s.tenants)), s.facts)
 	now := time.Now()
 	write, remove, at := l.gate.due(j.steps, now)
 	failed := l.do(ctx, j.want, write, remove)
+	inside := l.inject(ctx, j, s.foreign)
 	if len(failed) > 0 {
 		l.gate.failed(now)
 	} else if since > 0 && len(write)+len(remove) > 0 {
@@ -143,6 +144,9 @@ func (l *loop) pass(parent context.Context) time.Duration {
 			}
 		}
 	}
+	for r, why := range inside {
+		o.failed[r], o.pending = why, append(o.pending, r)
+	}
 	stored := l.statuses(ctx, &o, s)
 	l.tell(&o)
 	switch {
@@ -159,26 +163,28 @@ func (l *loop) pass(parent context.Context) time.Duration {
 // do writes, and if all of that succeeded removes. It says what failed.
 func (l *loop) do(ctx context.Context, p istio.Planned, write, remove []istio.Ref) map[istio.Ref]string {
 	failed := map[istio.Ref]string{}
-	note := func(action string, r istio.Ref, err error) {
-		l.told.Writes.WithLabelValues(r.Kind, action, outcomeOf(err)).Inc()
-		if err == nil {
-			l.log.Info("an object changed", "object", r.String(), "action", action)
-			return
-		}
-		failed[r] = why(err)
-		l.log.Warn("an object cannot be changed", append(broken(err), "object", r.String(), "action", action)...)
-	}
 	for _, r := range write {
-		note("write", r, l.writer.write(ctx, p, r))
+		l.note(failed, "write", r, l.writer.write(ctx, p, r))
 	}
 	for _, r := range remove {
 		if len(failed) > 0 {
 			failed[r] = "it waits for what cannot be written"
 			continue
 		}
-		note("remove", r, l.writer.remove(ctx, r))
+		l.note(failed, "remove", r, l.writer.remove(ctx, r))
 	}
 	return failed
+}
+
+// note tells what came of an action on an object.
+func (l *loop) note(failed map[istio.Ref]string, action string, r istio.Ref, err error) {
+	l.told.Writes.WithLabelValues(r.Kind, action, outcomeOf(err)).Inc()
+	if err == nil {
+		l.log.Info("an object changed", "object", r.String(), "action", action)
+		return
+	}
+	failed[r] = why(err)
+	l.log.Warn("an object cannot be changed", append(broken(err), "object", r.String(), "action", action)...)
 }
 
 // statuses stores what changed in them, and tells of what is new.

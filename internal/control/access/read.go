@@ -38,6 +38,7 @@ type seen struct {
 	policies []objects.AccessPolicy
 	tenants  []objects.EdgeTenant
 	versions map[istio.Ref]string // of what is ours
+	foreign  map[istio.Ref]string // of EnvoyFilters of others
 	others   bool                 // something changed that others wrote
 }
 
@@ -56,7 +57,7 @@ type decoded struct {
 
 // read lists everything.
 func (r *reader) read(ctx context.Context) (seen, error) {
-	out := seen{versions: map[istio.Ref]string{}}
+	out := seen{versions: map[istio.Ref]string{}, foreign: map[istio.Ref]string{}}
 	known := make(map[istio.Ref]decoded, len(r.known))
 	changed := false
 	for _, kind := range r.kinds {
@@ -90,23 +91,24 @@ func (r *reader) read(ctx context.Context) (seen, error) {
 	}
 	r.known = known
 	out.others = changed
-	return out, r.own(ctx, &out)
+	var err error
+	out.policies, out.tenants, err = own(ctx, r.ours)
+	return out, err
 }
 
 // own lists our kinds.
-func (r *reader) own(ctx context.Context, out *seen) error {
+func own(ctx context.Context, from client.Reader) ([]objects.AccessPolicy, []objects.EdgeTenant, error) {
 	var policies objects.AccessPolicyList
 	var tenants objects.EdgeTenantList
-	if err := r.ours.List(ctx, &policies); err != nil {
-		return err
+	if err := from.List(ctx, &policies); err != nil {
+		return nil, nil, err
 	}
-	if err := r.ours.List(ctx, &tenants); err != nil {
-		return err
+	if err := from.List(ctx, &tenants); err != nil {
+		return nil, nil, err
 	}
 	leaves := func(m metav1.ObjectMeta) bool { return m.DeletionTimestamp != nil && len(m.Finalizers) == 0 }
-	out.policies = slices.DeleteFunc(policies.Items, func(o objects.AccessPolicy) bool { return leaves(o.ObjectMeta) })
-	out.tenants = slices.DeleteFunc(tenants.Items, func(o objects.EdgeTenant) bool { return leaves(o.ObjectMeta) })
-	return nil
+	return slices.DeleteFunc(policies.Items, func(o objects.AccessPolicy) bool { return leaves(o.ObjectMeta) }),
+		slices.DeleteFunc(tenants.Items, func(o objects.EdgeTenant) bool { return leaves(o.ObjectMeta) }), nil
 }
 
 func decode(kind string, u *unstructured.Unstructured) (decoded, error) {
@@ -133,8 +135,11 @@ func decode(kind string, u *unstructured.Unstructured) (decoded, error) {
 }
 
 func (s *seen) add(ref istio.Ref, one decoded) {
-	if !one.foreign {
+	switch {
+	case !one.foreign:
 		s.versions[ref] = one.version
+	case ref.Kind == istio.KindEnvoyFilter:
+		s.foreign[ref] = one.version
 	}
 	switch o := one.value.(type) {
 	case *istio.Gateway:
@@ -153,15 +158,17 @@ func (s *seen) add(ref istio.Ref, one decoded) {
 }
 
 // inputs are what package clusters reads of objects.
-func (s *seen) inputs() (policies []clusters.Policy, tenants []clusters.Tenant) {
-	for _, o := range s.policies {
+func inputs(ps []objects.AccessPolicy, ts []objects.EdgeTenant) ([]clusters.Policy, []clusters.Tenant) {
+	var policies []clusters.Policy
+	var tenants []clusters.Tenant
+	for _, o := range ps {
 		p := clusters.Policy{Name: o.Name, Version: version(o.UID, o.Generation), Content: o.AccessContent}
 		if o.Status.Refused != nil {
 			p.Kept = o.Status.Refused.InForce
 		}
 		policies = append(policies, p)
 	}
-	for _, o := range s.tenants {
+	for _, o := range ts {
 		tenants = append(tenants, clusters.Tenant{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec,
 			Created: o.CreationTimestamp.UTC().Format(time.RFC3339), Version: version(o.UID, o.Generation)})
 	}

@@ -11,11 +11,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +40,12 @@ const istioAPI = "istio.io/api@v1.31.4"
 type world struct {
 	dir, kubectl, program, kubeconfig string
 	access                            string // the feature's configuration
+	hooks                             string // the configurations of webhooks, as the manifest has them
 	replicas                          int
+
+	mu       sync.Mutex
+	listens  []string // where replicas answer the API server
+	balancer net.Listener
 }
 
 func run(t *testing.T, stdin string, name string, args ...string) (string, error) {
@@ -105,9 +113,10 @@ func start(t *testing.T, access string) *world {
 		t.Fatal(err)
 	}
 	x.apply(t, namespaces)
-	docs, _, _ := strings.Cut(string(text), "kind: ValidatingWebhookConfiguration") // there is no network of Services
-	docs = docs[:strings.LastIndex(docs, "---")]
-	x.apply(t, docs)
+	at := strings.LastIndex(string(text[:bytes.Index(text, []byte("kind: ValidatingWebhookConfiguration"))]), "---")
+	x.apply(t, string(text[:at]))
+	x.hooks = string(text[at:])
+	x.balance(t)
 	user, err := env.AddUser(envtest.User{
 		Name:   "system:serviceaccount:" + o.Namespace + ":" + o.Name,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + o.Namespace, "system:authenticated"},
@@ -128,7 +137,64 @@ const namespaces = `{apiVersion: v1, kind: Namespace, metadata: {name: istio-ing
 {apiVersion: v1, kind: Namespace, metadata: {name: istio-other}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: garden}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}
 `
+
+// webhooks has the API server ask the replicas. There is no network of Services: it asks a balancer in front of them.
+func (x *world) webhooks(t *testing.T) {
+	t.Helper()
+	service := regexp.MustCompile(`service:\n +namespace: .*\n +name: .*\n +path: (.*)\n +port: .*\n`)
+	x.apply(t, service.ReplaceAllString(x.hooks, "url: https://"+x.balancer.Addr().String()+"$1\n"))
+	for _, kind := range []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration"} {
+		eventually(t, "the API server trusts the webhooks", func() string {
+			if x.kube(t, "get", kind, "tombolo-controller", "-o", "jsonpath={.webhooks[*].clientConfig.caBundle}") == "" {
+				return "there is no CA in the " + kind
+			}
+			return ""
+		})
+	}
+}
+
+// balance carries connections to a replica that answers, as a Service does.
+func (x *world) balance(t *testing.T) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.balancer = ln
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for n := 0; ; n++ {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go x.carry(near, n)
+		}
+	}()
+}
+
+func (x *world) carry(near net.Conn, n int) {
+	defer near.Close()
+	x.mu.Lock()
+	listens := slices.Clone(x.listens)
+	x.mu.Unlock()
+	for i := range listens {
+		far, err := net.Dial("tcp", listens[(n+i)%len(listens)])
+		if err != nil {
+			continue
+		}
+		defer far.Close()
+		go func() {
+			_, _ = io.Copy(far, near)
+			_ = far.Close()
+		}()
+		_, _ = io.Copy(near, far)
+		return
+	}
+}
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
@@ -142,12 +208,16 @@ func (x *world) config(t *testing.T) string {
 	t.Helper()
 	x.replicas++
 	path := filepath.Join(x.dir, fmt.Sprintf("controller%d.yaml", x.replicas))
+	listen := free(t)
+	x.mu.Lock()
+	x.listens = append(x.listens, listen)
+	x.mu.Unlock()
 	write(t, path, []byte(`apiVersion: tombolo.dev/v1alpha1
 kind: ControllerConfig
 kubeconfig: `+filepath.Join(x.dir, "user")+`
 namespace: tombolo-system
 leaderElection: {leaseDuration: 3s}
-webhooks: {listen: "`+free(t)+`"}
+webhooks: {listen: "`+listen+`", names: [127.0.0.1]}
 healthListen: `+free(t)+`
 features:
   access:
