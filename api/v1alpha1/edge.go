@@ -139,7 +139,7 @@ type EdgeWay struct {
 	// Flow is what rules call it: api, vpn, proxy or ingress.
 	// +kubebuilder:validation:Enum=api;vpn;proxy;ingress
 	Flow string `json:"flow"`
-	// Names are server names (SNI): a host name, or *.suffix for every name below it.
+	// Names are server names (SNI): a host name, or *.suffix or *-suffix for every name with that end.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=255
 	Names []string `json:"names,omitempty"`

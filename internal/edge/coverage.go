@@ -89,10 +89,7 @@ func coverage(tenants []*tenant.Tenant, p rules, cluster string) admin.EdgeCover
 			row.Upstreams = append(row.Upstreams, u.String())
 		}
 		for _, n := range w.Names {
-			if strings.HasPrefix(n, ".") {
-				n = "*" + n
-			}
-			row.Names = append(row.Names, n)
+			row.Names = append(row.Names, tenant.Pattern(n))
 		}
 		for _, d := range w.Destinations {
 			row.Destinations = append(row.Destinations, d.String())

@@ -113,14 +113,13 @@ func (d *data) host(name string) (policy.EdgeWay, bool) {
 	if w, ok := d.hosts[name]; ok {
 		return w, true
 	}
-	for rest := name; ; {
-		dot := strings.IndexByte(rest, '.')
-		if dot < 0 {
-			return policy.EdgeWay{}, false
+	for i := 1; i < len(name); i++ {
+		if name[i] != '.' && name[i] != '-' {
+			continue
 		}
-		rest = rest[dot+1:]
-		if w, ok := d.hosts["*."+rest]; ok {
+		if w, ok := d.hosts["*"+name[i:]]; ok {
 			return w, true
 		}
 	}
+	return policy.EdgeWay{}, false
 }

@@ -97,7 +97,7 @@ func (p *planner) awaited(c Cluster) map[int][]string {
 	out := map[int][]string{}
 	for i, w := range c.Ways {
 		for _, h := range w.Hosts {
-			if w.Listed() && !noTenant(h) && !slices.ContainsFunc(p.chains, func(o Chain) bool {
+			if w.Listed() && !partOfLabel(h) && !slices.ContainsFunc(p.chains, func(o Chain) bool {
 				return len(o.SNI) == 0 && o.leadsTo(c.Name) && !o.Connect || slices.Contains(o.SNI, h) && o.Kind != Added
 			}) {
 				out[i] = append(out[i], h)
@@ -106,6 +106,9 @@ func (p *planner) awaited(c Cluster) map[int][]string {
 	}
 	return out
 }
+
+// partOfLabel reports whether a host begins within a label: no chain has it as its server name.
+func partOfLabel(host string) bool { return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.") }
 
 func (c Chain) leadsTo(cluster string) bool {
 	return slices.ContainsFunc(c.Reaches, func(r Reach) bool { return r.Cluster == cluster })

@@ -97,7 +97,7 @@ func (p *planner) askedByName(by string) []AuthzRule {
 				case len(conditions.When) == 0:
 					why = "the chain has no server name, by which ext_authz finds the cluster"
 				case slices.ContainsFunc(conditions.When[0].Values, noTenant):
-					why = "ext_authz knows hosts as *.name, and none that begin with * otherwise"
+					why = "ext_authz knows hosts as *.name and *-name, and none that begin with * otherwise"
 				}
 				if why != "" {
 					p.uncovered(c, chain, []Reach{r}, why)
@@ -244,12 +244,12 @@ func (p *planner) ways(c Cluster) (out []v1alpha1.EdgeWay) {
 
 // noTenant reports whether a host cannot be one of a tenant.
 func noTenant(host string) bool {
-	return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.")
+	return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.") && !strings.HasPrefix(host, "*-")
 }
 
 func (p *planner) upstream(c Cluster, host string) []string {
 	if ns := c.namespaces(); len(ns) > 0 {
 		host = "kube-apiserver." + ns[0] + ".svc.cluster.local"
 	}
-	return []string{net.JoinHostPort(strings.TrimPrefix(host, "*."), "443")}
+	return []string{net.JoinHostPort(strings.TrimLeft(host, "*.-"), "443")}
 }

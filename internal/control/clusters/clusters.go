@@ -227,10 +227,7 @@ func Cluster(t *tenant.Tenant, rules *policy.EdgeRules) (c istio.Cluster, partly
 	for _, way := range t.Ways {
 		of := istio.Way{Flow: way.Flow}
 		for _, name := range way.Names {
-			if strings.HasPrefix(name, ".") {
-				name = "*" + name
-			}
-			of.Hosts = append(of.Hosts, name)
+			of.Hosts = append(of.Hosts, tenant.Pattern(name))
 		}
 		for _, d := range way.Destinations {
 			of.Destinations = append(of.Destinations, d.String())

@@ -14,7 +14,7 @@ import (
 
 // key is what a connection is routed by. No two ways have one.
 type key struct {
-	name        string // exact, or with a leading dot
+	name        string // exact, or an end with a leading dot or hyphen
 	protocol    string
 	destination connecthead.Destination
 }
@@ -27,14 +27,22 @@ func (k key) String() string {
 	case k.name == "":
 		return fmt.Sprintf("protocol %q without a name", k.protocol)
 	}
-	name := k.name
-	if name[0] == '.' {
-		name = "*" + name
-	}
+	name := Pattern(k.name)
 	if k.protocol != "" {
 		return fmt.Sprintf("name %q with protocol %q", name, k.protocol)
 	}
 	return fmt.Sprintf("name %q", name)
+}
+
+// isEnd reports whether a name stands for all that end so.
+func isEnd(name string) bool { return name != "" && (name[0] == '.' || name[0] == '-') }
+
+// Pattern is a name of a way as tenants are written.
+func Pattern(name string) string {
+	if isEnd(name) {
+		return "*" + name
+	}
+	return name
 }
 
 // each calls do with every key of a way, and the field that it comes from.
@@ -166,15 +174,13 @@ func (t *Table) ByName(name string, protocols []string) (Route, bool) {
 		if r, ok := t.at(name, protocols, true); ok {
 			return r, true
 		}
-		for rest := name; ; {
-			dot := strings.IndexByte(rest, '.')
-			if dot < 0 {
-				break
+		for i := 1; i < len(name); i++ { // the longest end first; an end is not the whole name
+			if !isEnd(name[i:]) {
+				continue
 			}
-			if r, ok := t.at(rest[dot:], protocols, true); ok {
+			if r, ok := t.at(name[i:], protocols, true); ok {
 				return r, true
 			}
-			rest = rest[dot+1:]
 		}
 	}
 	return t.at("", protocols, false)

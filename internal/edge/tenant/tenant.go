@@ -39,7 +39,7 @@ type Tenant struct {
 // Way is one way into a cluster.
 type Way struct {
 	Flow         string   // one of the edge's in package policy
-	Names        []string // host names in lower case; with a leading dot every name below it
+	Names        []string // host names in lower case; one that begins with '.' or '-': every name with that end
 	Protocols    []string
 	Destinations []connecthead.Destination
 	Upstreams    []Upstream // none: the services of the destinations
@@ -125,14 +125,15 @@ func way(name string, w v1alpha1.EdgeWay, add conf.Report) Way {
 		}
 	}
 	for i, text := range w.Names {
-		rest, wild := strings.CutPrefix(text, "*.")
+		begin, rest := "", text
+		if strings.HasPrefix(text, "*.") || strings.HasPrefix(text, "*-") {
+			begin, rest = text[1:2], text[2:]
+		}
 		name, err := hostname.Parse(rest)
 		if err != nil {
 			add(fmt.Sprintf("names[%d]", i), "%s", err)
 		}
-		if wild {
-			name = "." + name
-		}
+		name = begin + name
 		out.Names = append(out.Names, name)
 	}
 	for i, text := range w.Protocols {

@@ -60,6 +60,8 @@ func TestReadRefuses(t *testing.T) {
 		"unknown flow":        {file(`{flow: apis, names: [a], upstreams: ["b:1"]}`), `t.yaml:6:12: spec.ways[0].flow: "apis" is none of api, vpn, proxy, ingress; did you mean api?`},
 		"a dial":              {file(`{flow: dial, names: [a], upstreams: ["b:1"]}`), `"dial" is none of`},
 		"a bad name":          {file(`{flow: api, names: [a, "b c"], upstreams: ["b:1"]}`), "t.yaml:6:28: spec.ways[0].names[1]: name \"b c\" has the character ' '"},
+		"a star before text":  {file(`{flow: api, names: ["*a.b"], upstreams: ["b:1"]}`), "names[0]"},
+		"a star and a hyphen": {file(`{flow: api, names: ["*-"], upstreams: ["b:1"]}`), "names[0]"},
 		"a star within":       {file(`{flow: api, names: ["a.*.b"], upstreams: ["b:1"]}`), "names[0]"},
 		"an address":          {file(`{flow: api, names: [192.0.2.1], upstreams: ["b:1"]}`), "names[0]"},
 		"an empty protocol":   {file(`{flow: api, protocols: [""], upstreams: ["b:1"]}`), "protocols[0]"},
@@ -101,6 +103,8 @@ metadata: {name: hub}
 spec:
   ways:
   - {flow: vpn, protocols: [tombolo-session/1, tombolo-join/1], upstreams: ["hub:8443"]}
+  - {flow: ingress, names: ["*-p--s.ingress.example", "*.ingress.example"], upstreams: ["x:1"]}
+  - {flow: ingress, names: ["*-x-p--s.ingress.example"], upstreams: ["y:1"]}
 `)
 	for _, c := range []*tenant.Tenant{read(t, c1), c2, rest} {
 		if claims := table.Put(c); claims != nil {
@@ -116,6 +120,12 @@ spec:
 		{"hub.c1.example.org", "", "c1/0"},
 		{"hub.c1.example.org", "h2 tombolo-session/1", "c1/2"},
 		{"hub.c1.example.org", "tombolo-join/1", "c1/0"},
+		{"au-p--s.ingress.example", "", "hub/1"},
+		{"au-x-p--s.ingress.example", "", "hub/2"}, // the longest end
+		{"x-p--s.ingress.example", "", "hub/1"},
+		{"a.b-p--s.ingress.example", "", "hub/1"},
+		{"p--s.ingress.example", "", "hub/1"}, // below ingress.example
+		{"-p--s.else.example", "", ""},
 		{"", "", ""},
 		{"", "h2", ""},
 		{"", "h2 tombolo-join/1", "hub/0"},
@@ -174,7 +184,7 @@ func TestPutOfATakenName(t *testing.T) {
 
 // Any order of changes leads to the routes of the tenants that are there.
 func TestTableAgainstAList(t *testing.T) {
-	names := []string{"a.example", "b.example", "*.example", "*.b.example"}
+	names := []string{"a.example", "b.example", "*.example", "*.b.example", "*-b.example", "*-y.b.example"}
 	rapid.Check(t, func(t *rapid.T) {
 		table, list := tenant.NewTable(), map[string]*tenant.Tenant{}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -205,12 +215,12 @@ func TestTableAgainstAList(t *testing.T) {
 				list[who] = c
 			}
 		}
-		for _, asked := range []string{"a.example", "b.example", "x.b.example", "example", "x.y.example"} {
+		for _, asked := range []string{"a.example", "b.example", "x.b.example", "example", "x.y.example", "x-b.example", "x-y.b.example", "x-y.x-b.example"} {
 			want, most := "", -1
 			for _, c := range list {
 				for i, w := range c.Ways {
 					n := w.Names[0]
-					if n == asked || n[0] == '.' && strings.HasSuffix(asked, n) {
+					if n == asked || strings.ContainsAny(n[:1], ".-") && strings.HasSuffix(asked, n) {
 						if exact := len(n) + map[bool]int{true: 100}[n == asked]; exact > most {
 							want, most = fmt.Sprintf("%s/%d", c.Name, i), exact
 						}
