@@ -108,7 +108,9 @@ func (p *planner) awaited(c Cluster) map[int][]string {
 }
 
 // partOfLabel reports whether a host begins within a label: no chain has it as its server name.
-func partOfLabel(host string) bool { return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.") }
+func partOfLabel(host string) bool {
+	return strings.HasPrefix(host, "*") && !strings.HasPrefix(host, "*.")
+}
 
 func (c Chain) leadsTo(cluster string) bool {
 	return slices.ContainsFunc(c.Reaches, func(r Reach) bool { return r.Cluster == cluster })
