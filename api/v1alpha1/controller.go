@@ -49,10 +49,17 @@ type AccessFeature struct {
 	Settle Duration `json:"settle,omitempty"`
 	// AdditionalRanges may reach every protected cluster: CIDRs or addresses, as a group of their own.
 	AdditionalRanges []string `json:"additionalRanges,omitempty"`
-	// Gardener is for Extensions of type acl: this version does not read them.
-	Gardener bool `json:"gardener,omitempty"`
+	// Gardener reads the access lists of Gardener's shoots. Needs gateways.
+	Gardener *GardenerFeature `json:"gardener,omitempty"`
 	// MaxRanges bounds the ranges of users in one Extension. Default 50; -1 is no bound.
 	MaxRanges int `json:"maxRanges,omitempty"`
+}
+
+// GardenerFeature reads Extensions of type acl.
+type GardenerFeature struct {
+	// Answer tells gardenlet in the status of each Extension what came of it, in the place of Gardener's extension. Default:
+	// false, no Extension is touched.
+	Answer bool `json:"answer,omitempty"`
 }
 
 // AccessGateway is a gateway of Istio: pods with an Envoy.

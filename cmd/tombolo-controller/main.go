@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/control/access"
+	"github.com/tombolo-io/tombolo/internal/control/acl"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
@@ -121,6 +122,9 @@ func features(cfg controlconf.Config) []manager.Feature {
 		out = append(out, manager.Reviews(cfg.Access.AdditionalRanges))
 		if a := cfg.Access; len(a.Gateways)+len(a.Former) > 0 {
 			out = append(out, access.Feature(*a))
+			if a.Gardener != nil {
+				out = append(out, acl.Feature(*a))
+			}
 		}
 	}
 	return out

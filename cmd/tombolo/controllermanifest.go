@@ -44,6 +44,9 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 				o.Config = string(data)
 				if cfg.Access != nil {
 					o.Gateways = cfg.Access.Namespaces()
+					if g := cfg.Access.Gardener; g != nil {
+						o.Gardener, o.Answer = true, g.Answer
+					}
 				}
 			}
 			out, err := manifest.Controller(o)

@@ -20,6 +20,9 @@ type ControllerOptions struct {
 
 	// Gateways are the namespaces in which Config has lists enforced.
 	Gateways []string
+
+	// Gardener says that Config has Extensions of type acl read, Answer that gardenlet is answered.
+	Gardener, Answer bool
 }
 
 // ControllerDefaults returns the default options.
@@ -55,6 +58,7 @@ const (
 	istioNetworking  = "networking.istio.io"
 	istioSecurity    = "security.istio.io"
 	meshRoot         = "istio-system"
+	gardenerGroup    = "extensions.gardener.cloud"
 	reviewTimeout    = 5 // seconds
 )
 
@@ -208,6 +212,9 @@ func controllerRights(o ControllerOptions, m meta) []document {
 		everywhere = append(everywhere, roleRule{[]string{admissionGroup}, []string{"mutatingwebhookconfigurations"},
 			[]string{o.Name}, []string{"get", "patch"}})
 	}
+	if o.Gardener {
+		everywhere = append(everywhere, gardenerRights(o.Answer)...)
+	}
 	out := []document{
 		role{rbacGroup + "/v1", "Role", m, []roleRule{
 			{[]string{"coordination.k8s.io"}, []string{"leases"}, nil, []string{"create"}},
@@ -233,6 +240,26 @@ func controllerRights(o ControllerOptions, m meta) []document {
 		there := meta{Name: whole.Name, Namespace: namespace, Labels: m.Labels}
 		out = append(out, role{rbacGroup + "/v1", "Role", there, rights},
 			clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
+	}
+	if o.Gardener {
+		there := meta{Name: whole.Name, Namespace: "kube-system", Labels: m.Labels}
+		out = append(out, role{rbacGroup + "/v1", "Role", there, []roleRule{
+			{[]string{""}, []string{"configmaps"}, []string{"shoot-info"}, []string{"list", "watch"}},
+		}}, clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
+	}
+	return out
+}
+
+// gardenerRights are those everywhere of a controller that reads Extensions of type acl.
+func gardenerRights(answer bool) []roleRule {
+	out := []roleRule{
+		{[]string{gardenerGroup}, []string{"extensions", "clusters", "infrastructures"}, nil, []string{"list", "watch"}},
+		{[]string{"tombolo.dev"}, []string{"accesspolicies", "edgetenants"}, nil,
+			[]string{"get", "create", "patch", "delete"}},
+	}
+	if answer {
+		out = append(out, roleRule{[]string{gardenerGroup}, []string{"extensions", "extensions/status"}, nil,
+			[]string{"patch"}})
 	}
 	return out
 }

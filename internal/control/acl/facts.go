@@ -53,10 +53,12 @@ type options struct {
 func (f facts) of(e extension, o options) (gardener.Facts, []gardener.Problem) {
 	out := gardener.Facts{Extension: e.Extension, ShootInfo: f.ShootInfo}
 	ns := e.Metadata.Namespace
-	cluster, ok := f.Clusters[ns]
-	if why := f.Broken["Cluster "+ns]; why != "" {
-		return out, unreadable("Cluster "+ns, why)
+	for _, object := range []string{"Extension " + ns + "/" + e.Metadata.Name, "Cluster " + ns} {
+		if why := f.Broken[object]; why != "" {
+			return out, unreadable(object, why)
+		}
 	}
+	cluster, ok := f.Clusters[ns]
 	if !ok {
 		return out, []gardener.Problem{{Object: "Cluster " + ns, Cause: gardener.NotFound, Code: codeNotFound,
 			What: "it is missing, so that the shoot and its seed are not known",

@@ -61,8 +61,8 @@ type Access struct {
 	Former           []string // namespaces of former gateways
 	Settle           time.Duration
 	AdditionalRanges []string
-	Gardener         bool
-	MaxRanges        int // 0: no bound
+	Gardener         *v1alpha1.GardenerFeature // nil: Extensions are not read
+	MaxRanges        int                       // 0: no bound
 }
 
 // Namespaces are those in which objects are written, or were.
@@ -153,8 +153,8 @@ func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 	case raw.MaxRanges < 0:
 		add("maxRanges", "%d is negative; -1 is no bound", raw.MaxRanges)
 	}
-	if raw.Gardener {
-		add("gardener", "this version does not read Extensions of type acl")
+	if raw.Gardener != nil && len(raw.Gateways) == 0 {
+		add("gardener", "there are no gateways at which the lists could be enforced")
 	}
 	if n := len(raw.AdditionalRanges); n > mostRanges {
 		add("additionalRanges", "%d ranges; at most %d are accepted", n, mostRanges)

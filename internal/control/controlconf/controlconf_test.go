@@ -24,13 +24,15 @@ func TestAConfigurationIsRead(t *testing.T) {
       connectPorts: [{port: 8132, header: Reversed-VPN}]
     additionalRanges: [192.0.2.0/24]
     maxRanges: -1
+    gardener: {answer: true}
 webhooks: {certificateLife: 2m}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cfg.Name != "tombolo-controller" || cfg.WebhookListen != ":9443" || cfg.HealthListen != "127.0.0.1:8449" ||
-		cfg.LeaseDuration != 15*time.Second || cfg.CertificateLife != 2*time.Minute || cfg.Access.MaxRanges != 0 {
+		cfg.LeaseDuration != 15*time.Second || cfg.CertificateLife != 2*time.Minute || cfg.Access.MaxRanges != 0 ||
+		cfg.Access.Gardener == nil || !cfg.Access.Gardener.Answer {
 		t.Errorf("%+v", cfg)
 	}
 	w := cfg.Access.Gateways[0]
@@ -60,7 +62,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
 		"features: {access: {settle: -1s, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
 			"settle: ", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
-		"features: {access: {gardener: true}}":                                                   {"features.access.gardener: this version does not read"},
+		"features: {access: {gardener: {}}}":                                                     {"features.access.gardener: there are no gateways"},
 		"features: {access: {gateways: [{namespace: a, selector: 'a=b,a=c'}]}}":                  {`the label "a" stands twice`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: envoy}]}}":    {`enforcement: "envoy" is none of auto, envoyfilter`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: extauthz}]}}": {"provider: is missing"},
