@@ -94,7 +94,8 @@ func start(t *testing.T, access string) *world {
 	must(t, "", "go", "build", "-trimpath", "-buildvcs=false", "-o", x.program,
 		"github.com/tombolo-io/tombolo/cmd/tombolo-controller")
 	env := &envtest.Environment{BinaryAssetsDirectory: bin,
-		CRDDirectoryPaths: []string{filepath.Join(module.Dir, "kubernetes", "customresourcedefinitions.gen.yaml")}}
+		CRDDirectoryPaths: []string{filepath.Join(module.Dir, "kubernetes", "customresourcedefinitions.gen.yaml"),
+			filepath.Join("..", "acl", "testdata", "gardener.crds.yaml")}}
 	if _, err := env.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +109,7 @@ func start(t *testing.T, access string) *world {
 
 	o := manifest.ControllerDefaults()
 	o.Image, o.Gateways = "registry.example/tombolo:v1", []string{"istio-ingress", "istio-other"}
+	o.Gardener, o.Answer = strings.Contains(access, "gardener:"), strings.Contains(access, "answer: true")
 	text, err := manifest.Controller(o)
 	if err != nil {
 		t.Fatal(err)
