@@ -57,8 +57,8 @@ type AccessFeature struct {
 
 // GardenerFeature reads Extensions of type acl.
 type GardenerFeature struct {
-	// Answer tells gardenlet in the status of each Extension what came of it, in the place of Gardener's extension. Default:
-	// false, no Extension is touched.
+	// Answer tells gardenlet in the status of each Extension what came of it, in the place of Gardener's extension.
+	// Default: false, no Extension is touched.
 	Answer bool `json:"answer,omitempty"`
 }
 

@@ -29,6 +29,14 @@ func ReadAlways(texts []string) (out Always) {
 	return out
 }
 
+// Texts are the ranges as CIDRs.
+func (a Always) Texts() (out []string) {
+	for _, p := range a {
+		out = append(out, p.Masked().String())
+	}
+	return out
+}
+
 // LetIn lets the ranges into the protected ways of a cluster; from is the index of their policy.
 func (a Always) LetIn(c *Cluster, from int) {
 	for i := range c.Ways {

@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/gardener"
 )
 
-// The contract of Gardener's extensions, as gardenlet waits for it: it asks by an annotation, and the answer is the last
-// operation in the status.
+// The contract of Gardener's extensions, as gardenlet waits for it: it asks by an annotation, and the answer is the
+// last operation in the status.
 const (
 	annotationOperation = "gardener.cloud/operation"
 	askMigrate          = "migrate"
@@ -81,9 +81,9 @@ type done struct {
 	inForce  bool   // the gateways have it, or there is none
 }
 
-// answer is the status that an Extension should have; nil: the one that it has. clear says that the question is answered
-// then, and its annotation has to go. All operations succeed once the list is written, as with Gardener's extension;
-// Restore once it is in force, for until then the shoot is open at its new seed.
+// answer is the status that an Extension should have; nil: the one that it has. clear says that the question is
+// answered then, and its annotation has to go. All operations succeed once the list is written, as with Gardener's
+// extension; Restore once it is in force, for until then the shoot is open at its new seed.
 func answer(e extension, d done, now time.Time) (next *status, clear bool) {
 	if e.leaves() || e.migrates() && e.operation() != opMigrate {
 		return nil, false
@@ -117,7 +117,10 @@ func answer(e extension, d done, now time.Time) (next *status, clear bool) {
 
 // sameStatus compares what they say, but not when.
 func sameStatus(a, b status) bool {
-	if a.ObservedGeneration != b.ObservedGeneration || a.LastOperation == nil || (a.LastError == nil) != (b.LastError == nil) {
+	if a.ObservedGeneration != b.ObservedGeneration || a.LastOperation == nil {
+		return false
+	}
+	if (a.LastError == nil) != (b.LastError == nil) {
 		return false
 	}
 	was, is := *a.LastOperation, *b.LastOperation

@@ -10,6 +10,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/gardener"
+	"github.com/tombolo-io/tombolo/internal/access/istio"
 )
 
 const (
@@ -45,8 +46,8 @@ type facts struct {
 
 // options are those of the controller's configuration.
 type options struct {
-	Most       int            // ranges of a user in one list; 0: any number
-	Additional []netip.Prefix // ranges that the controller lets in anyway
+	Most       int          // ranges of a user in one list; 0: any number
+	Additional istio.Always // the controller lets them in anyway
 }
 
 // of are the facts for one Extension.
@@ -79,9 +80,7 @@ func (f facts) of(e extension, o options) (gardener.Facts, []gardener.Problem) {
 			out.Gateway = &f.Gateways[i]
 		}
 	}
-	for _, p := range o.Additional {
-		out.Additional = append(out.Additional, p.Masked().String())
-	}
+	out.Additional = o.Additional.Texts()
 	return out, nil
 }
 
