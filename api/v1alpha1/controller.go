@@ -35,6 +35,14 @@ type ControllerConfig struct {
 type ControllerFeatures struct {
 	// Access enforces objects of kind AccessPolicy at gateways of Istio.
 	Access *AccessFeature `json:"access,omitempty"`
+	// ShootAdmission judges the access lists of Shoots when they are written to a garden.
+	ShootAdmission *ShootAdmission `json:"shootAdmission,omitempty"`
+}
+
+// ShootAdmission configures the webhook for Shoots.
+type ShootAdmission struct {
+	// MaxRanges bounds the ranges of one list. Default 50; -1 is no bound.
+	MaxRanges int `json:"maxRanges,omitempty"`
 }
 
 // AccessFeature configures the enforcement of access lists.

@@ -112,14 +112,23 @@ func kinds(cfg controlconf.Config) []string {
 	if cfg.Access != nil && len(cfg.Access.Gateways) > 0 {
 		out = append(out, istio.KindEnvoyFilter)
 	}
+	if cfg.ShootAdmission != nil {
+		out = append(out, acl.KindShoot)
+	}
 	return out
 }
 
-// features are those that are on.
+// features are those that are on. Our own kinds are always judged: the manifest has their webhooks.
 func features(cfg controlconf.Config) []manager.Feature {
-	var out []manager.Feature
+	var ranges []string
 	if cfg.Access != nil {
-		out = append(out, manager.Reviews(cfg.Access.AdditionalRanges))
+		ranges = cfg.Access.AdditionalRanges
+	}
+	out := []manager.Feature{manager.Reviews(ranges)}
+	if s := cfg.ShootAdmission; s != nil {
+		out = append(out, acl.Admission(s.MaxRanges))
+	}
+	if cfg.Access != nil {
 		if a := cfg.Access; len(a.Gateways)+len(a.Former) > 0 {
 			out = append(out, access.Feature(*a))
 			if a.Gardener != nil {

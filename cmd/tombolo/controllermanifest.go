@@ -42,6 +42,7 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 					return err
 				}
 				o.Config = string(data)
+				o.Shoots = cfg.ShootAdmission != nil
 				if cfg.Access != nil {
 					o.Gateways = cfg.Access.Namespaces()
 					if g := cfg.Access.Gardener; g != nil {

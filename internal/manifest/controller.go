@@ -23,6 +23,9 @@ type ControllerOptions struct {
 
 	// Gardener says that Config has Extensions of type acl read, Answer that gardenlet is answered.
 	Gardener, Answer bool
+
+	// Shoots says that Config has Shoots judged.
+	Shoots bool
 }
 
 // ControllerDefaults returns the default options.
@@ -84,6 +87,7 @@ type webhookRule struct {
 	Conditions     []webhookCondition `yaml:"matchConditions,omitempty"`
 	FailurePolicy  string             `yaml:"failurePolicy"`
 	MatchPolicy    string             `yaml:"matchPolicy"`
+	ObjectSelector *webhookSelector   `yaml:"objectSelector,omitempty"`
 	Reinvocation   string             `yaml:"reinvocationPolicy,omitempty"`
 	SideEffects    string             `yaml:"sideEffects"`
 	TimeoutSeconds int                `yaml:"timeoutSeconds"`
@@ -104,6 +108,10 @@ type labelExpression struct {
 type webhookCondition struct {
 	Name       string `yaml:"name"`
 	Expression string `yaml:"expression"`
+}
+
+type webhookSelector struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
 }
 
 type webhookClient struct {
@@ -332,11 +340,18 @@ func controllerWebhooks(o ControllerOptions, m meta) document {
 				[]string{"CREATE", "UPDATE"}, scope}},
 		}
 	}
+	hooks := []webhookRule{
+		hook("accesspolicy", "/validate/accesspolicy", "accesspolicies", "Cluster", "Fail"),
+		hook("edgetenant", "/validate/edgetenant", "edgetenants", "Namespaced", "Ignore"),
+	}
+	if o.Shoots { // those that Gardener labels, as its extension's admission has them
+		shoot := hook("shoot", "/validate/shoot", "shoots", "Namespaced", "Fail")
+		shoot.Rules[0].APIGroups, shoot.Rules[0].APIVersions = []string{"core.gardener.cloud"}, []string{"v1beta1"}
+		shoot.ObjectSelector = &webhookSelector{map[string]string{"extensions.extensions.gardener.cloud/acl": "true"}}
+		hooks = append(hooks, shoot)
+	}
 	return webhookConfiguration{admissionGroup + "/v1", "ValidatingWebhookConfiguration",
-		meta{Name: o.Name, Labels: m.Labels}, []webhookRule{
-			hook("accesspolicy", "/validate/accesspolicy", "accesspolicies", "Cluster", "Fail"),
-			hook("edgetenant", "/validate/edgetenant", "edgetenants", "Namespaced", "Ignore"),
-		}}
+		meta{Name: o.Name, Labels: m.Labels}, hooks}
 }
 
 func controllerWorkload(o ControllerOptions, selector map[string]string, tolerations []toleration) document {

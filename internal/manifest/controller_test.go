@@ -28,6 +28,27 @@ func TestController(t *testing.T) {
 	if strings.Contains(string(out), `"*"`) || strings.Contains(string(out), "verbs: ['*']") {
 		t.Error("a right has no bound")
 	}
+	for _, part := range []string{"shoot-info", "extensions.gardener.cloud", "/validate/shoot"} {
+		if strings.Contains(string(out), part) {
+			t.Errorf("nobody asked for %q", part)
+		}
+	}
+	all := o
+	all.Gateways, all.Gardener, all.Answer, all.Shoots = []string{"istio-ingress"}, true, true, true
+	if out, err = manifest.Controller(all); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"resourceNames: [shoot-info]", "resources: [extensions, clusters, infrastructures]",
+		"resources: [extensions, extensions/status]", "path: /validate/shoot", "resources: [accesspolicies, edgetenants]",
+		`extensions.extensions.gardener.cloud/acl: "true"`} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("there is no %q", part)
+		}
+	}
+	all.Answer = false
+	if out, _ = manifest.Controller(all); strings.Contains(string(out), "extensions/status") {
+		t.Error("Extensions may be changed")
+	}
 	o.Gateways = []string{"istio-ingress"}
 	if out, err = manifest.Controller(o); err != nil {
 		t.Fatal(err)

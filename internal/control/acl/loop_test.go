@@ -47,7 +47,7 @@ func TestPasses(t *testing.T) {
 		options: options{Most: 50}, answers: true, log: slog.New(slog.DiscardHandler), client: c, live: c,
 		told: telemetry.NewACL(prometheus.NewRegistry()), kind: versions[0],
 		reader: reader{ours: c, theirs: c, kinds: versions},
-		say: func(_ runtime.Object, _ bool, reason, note string) { events = append(events, reason+" "+note) },
+		say:    func(_ runtime.Object, _ bool, reason, note string) { events = append(events, reason+" "+note) },
 	}
 	see := func(when, state string, objectsWanted int) {
 		t.Helper()

@@ -45,7 +45,8 @@ type Config struct {
 	Kubeconfig      string // empty: the service account of the pod
 	Namespace       string // empty: that of the pod
 	Name            string
-	Access          *Access // nil: the feature is off
+	Access          *Access         // nil: the feature is off
+	ShootAdmission  *ShootAdmission // nil: the feature is off
 	WebhookListen   string
 	WebhookNames    []string // beside that of the Service
 	CertificateLife time.Duration
@@ -53,6 +54,11 @@ type Config struct {
 	HealthListen    string
 	Log             v1alpha1.LogConfig
 	Drain           time.Duration
+}
+
+// ShootAdmission is the configuration of the feature of that name.
+type ShootAdmission struct {
+	MaxRanges int // 0: no bound
 }
 
 // Access is the configuration of the feature of that name.
@@ -127,14 +133,30 @@ func validate(raw v1alpha1.ControllerConfig, add conf.Report) Config {
 	if !isName(c.Name) || len(c.Name) > 40 { // further words follow it
 		add("name", "%q is not a name of at most 40 small letters, digits and '-'", c.Name)
 	}
-	if raw.Features.Access == nil {
-		add("features", "no feature is on: the controller would do nothing; access is the one that exists")
+	if raw.Features.Access == nil && raw.Features.ShootAdmission == nil {
+		add("features", "no feature is on: the controller would do nothing; there are access and shootAdmission")
 		return c
 	}
-	c.Access = access(*raw.Features.Access, func(path, format string, args ...any) {
-		add("features.access."+path, format, args...)
-	})
+	if f := raw.Features.Access; f != nil {
+		c.Access = access(*f, func(path, format string, args ...any) {
+			add("features.access."+path, format, args...)
+		})
+	}
+	if f := raw.Features.ShootAdmission; f != nil {
+		c.ShootAdmission = &ShootAdmission{most(f.MaxRanges, "features.shootAdmission.maxRanges", add)}
+	}
 	return c
+}
+
+// most is how many ranges one list may have; 0: any number.
+func most(raw int, path string, add conf.Report) int {
+	switch {
+	case raw == 0:
+		return MaxRanges
+	case raw < -1:
+		add(path, "%d is negative; -1 is no bound", raw)
+	}
+	return max(raw, 0)
 }
 
 func isName(text string) bool {
@@ -143,16 +165,8 @@ func isName(text string) bool {
 }
 
 func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
-	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener, MaxRanges: raw.MaxRanges,
+	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener, MaxRanges: most(raw.MaxRanges, "maxRanges", add),
 		Former: raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
-	switch {
-	case raw.MaxRanges == -1:
-		out.MaxRanges = 0
-	case raw.MaxRanges == 0:
-		out.MaxRanges = MaxRanges
-	case raw.MaxRanges < 0:
-		add("maxRanges", "%d is negative; -1 is no bound", raw.MaxRanges)
-	}
 	if raw.Gardener != nil && len(raw.Gateways) == 0 {
 		add("gardener", "there are no gateways at which the lists could be enforced")
 	}

@@ -43,8 +43,12 @@ webhooks: {certificateLife: 2m}
 	if cfg, err = controlconf.Parse("c.yaml", []byte(head+"features: {access: {}}\n")); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Access.MaxRanges != 50 {
+	if cfg.Access.MaxRanges != 50 || cfg.ShootAdmission != nil {
 		t.Errorf("%d ranges", cfg.Access.MaxRanges)
+	}
+	cfg, err = controlconf.Parse("c.yaml", []byte(head+"features: {shootAdmission: {maxRanges: -1}}\n"))
+	if err != nil || cfg.Access != nil || cfg.ShootAdmission.MaxRanges != 0 {
+		t.Errorf("%+v, %v", cfg, err)
 	}
 }
 
@@ -62,6 +66,7 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
 		"features: {access: {settle: -1s, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
 			"settle: ", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
+		"features: {shootAdmission: {maxRanges: -2}}":                                            {"features.shootAdmission.maxRanges: -2 is negative"},
 		"features: {access: {gardener: {}}}":                                                     {"features.access.gardener: there are no gateways"},
 		"features: {access: {gateways: [{namespace: a, selector: 'a=b,a=c'}]}}":                  {`the label "a" stands twice`},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, enforcement: envoy}]}}":    {`enforcement: "envoy" is none of auto, envoyfilter`},
@@ -94,7 +99,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(example)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, err := controlconf.Parse("c.yaml", data)
-		if err == nil && (cfg.Access == nil || cfg.LeaseDuration <= 0 || cfg.CertificateLife <= 0) {
+		if err == nil && (cfg.Access == nil && cfg.ShootAdmission == nil || cfg.LeaseDuration <= 0 || cfg.CertificateLife <= 0) {
 			t.Errorf("%+v", cfg)
 		}
 	})
