@@ -67,26 +67,31 @@ func ensure(ctx context.Context, module, folder string, list []program, progress
 	if err != nil {
 		return "", err
 	}
+	return cached(ctx, folder, version+"-"+sum, building{module: module, args: args, list: list}, progress)
+}
+
+// cached returns the directory of the cache with the programs of a build, and builds them first where it is not there.
+func cached(ctx context.Context, folder, name string, b building, progress func(string)) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, folder, version+"-"+sum)
-	if done(dir) {
-		return dir, nil
+	b.dir = filepath.Join(cache, folder, name)
+	if done(b.dir) {
+		return b.dir, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", fmt.Errorf("make the cache of Kubernetes binaries: %w (set TOMBOLO_CACHE to a writable directory)", err)
+	if err := os.MkdirAll(filepath.Dir(b.dir), 0o755); err != nil {
+		return "", fmt.Errorf("make the cache of %s: %w (set TOMBOLO_CACHE to a writable directory)", folder, err)
 	}
-	unlock, err := lock(ctx, dir+".lock", progress)
+	unlock, err := lock(ctx, b.dir+".lock", progress)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if done(dir) { // another run built it while this one waited
-		return dir, nil
+	if done(b.dir) { // another run built it while this one waited
+		return b.dir, nil
 	}
-	return dir, building{module, dir, args, list}.run(ctx, progress)
+	return b.dir, b.run(ctx, progress)
 }
 
 // CacheDir is where slow artefacts live: $TOMBOLO_CACHE, or ~/.cache/tombolo.

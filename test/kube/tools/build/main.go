@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command build fills the cache with the Kubernetes programs of the given minor versions (1.35 when none is
-// given), or with etcd alone, and prints where they are. It does nothing when the cache holds them.
+// given), with etcd alone, or with the oracle of test/pilot, and prints where they are. It does nothing when the cache
+// holds them.
 //
 //	go run ./test/kube/tools/build 1.34 1.35
 //	go run ./test/kube/tools/build etcd
+//	go run ./test/kube/tools/build pilot
 package main
 
 import (
@@ -39,11 +41,10 @@ func run(ctx context.Context, minors []string) error {
 	begin := time.Now()
 	for _, minor := range minors {
 		ensure, what := tools.Ensure, "kubernetes "+minor
-		if minor == "etcd" {
-			ensure = func(ctx context.Context, repo, _ string, progress func(string)) (string, error) {
-				return tools.EnsureEtcd(ctx, repo, progress)
-			}
-			what = minor
+		if one := alone(minor); one != nil {
+			ensure, what = func(ctx context.Context, repo, _ string, progress func(string)) (string, error) {
+				return one(ctx, repo, progress)
+			}, minor
 		}
 		dir, err := ensure(ctx, repo, minor, func(line string) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s: %s\n", time.Since(begin).Seconds(), what, line)
@@ -52,6 +53,17 @@ func run(ctx context.Context, minors []string) error {
 			return err
 		}
 		fmt.Println(dir)
+	}
+	return nil
+}
+
+// alone are the programs that are built without the others.
+func alone(name string) func(ctx context.Context, repo string, progress func(string)) (string, error) {
+	switch name {
+	case "etcd":
+		return tools.EnsureEtcd
+	case "pilot":
+		return tools.EnsureOracle
 	}
 	return nil
 }
