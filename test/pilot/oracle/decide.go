@@ -26,7 +26,7 @@ import (
 )
 
 // answer decides: every filter of the chain has to let pass.
-func answer(all []built, q Question) (a Answer) {
+func answer(all []built, q Question, made engines) (a Answer) {
 	fail := func(err error) Answer { return Answer{Error: err.Error(), Listener: a.Listener, Chain: a.Chain} }
 	from, err := address(q.From)
 	if err != nil {
@@ -58,7 +58,7 @@ func answer(all []built, q Question) (a Answer) {
 	for i, f := range c.filters {
 		switch f.kind {
 		case "rbac":
-			pass, err := passes(f.rules, q, f.http, from)
+			pass, err := made.passes(f.rules, q, f.http, from)
 			if err != nil {
 				return fail(fmt.Errorf("filter %d, %s: %w", i, f.name, err))
 			}
@@ -66,7 +66,7 @@ func answer(all []built, q Question) (a Answer) {
 				a.Allow, a.By = false, f.name
 			}
 			if f.when != nil {
-				quiet, err := passes(f.when, q, f.http, from)
+				quiet, err := made.passes(f.when, q, f.http, from)
 				if err != nil {
 					return fail(fmt.Errorf("filter %d, %s: %w", i, f.name, err))
 				}
@@ -81,16 +81,37 @@ func answer(all []built, q Question) (a Answer) {
 	return a
 }
 
-// passes asks gRPC's engine. A filter without rules lets everything pass.
-func passes(rules *rbacv3.RBAC, q Question, http bool, from netip.Addr) (bool, error) {
-	if rules == nil {
-		return true, nil
+// engines are those that were made, by all that they depend on.
+type engines map[engineKey]*rbac.ChainEngine
+
+type engineKey struct {
+	rules *rbacv3.RBAC
+	sni   string
+	http  bool
+}
+
+func (e engines) of(rules *rbacv3.RBAC, q Question, http bool) (*rbac.ChainEngine, error) {
+	key := engineKey{rules, q.SNI, http}
+	if engine := e[key]; engine != nil && !q.Each {
+		return engine, nil
 	}
 	known, err := prepare(rules, q, http)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	engine, err := rbac.NewChainEngine([]*rbacv3.RBAC{known}, "")
+	if err == nil && !q.Each {
+		e[key] = engine
+	}
+	return engine, err
+}
+
+// passes asks gRPC's engine. A filter without rules lets everything pass.
+func (e engines) passes(rules *rbacv3.RBAC, q Question, http bool, from netip.Addr) (bool, error) {
+	if rules == nil {
+		return true, nil
+	}
+	engine, err := e.of(rules, q, http)
 	if err != nil {
 		return false, err
 	}
@@ -103,7 +124,11 @@ func passes(rules *rbacv3.RBAC, q Question, http bool, from netip.Addr) (bool, e
 	ctx := metadata.NewIncomingContext(context.Background(), headers)
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: from.AsSlice(), Port: 1}})
 	ctx = grpc.NewContextWithServerTransportStream(ctx, noStream{})
-	ctx = transport.SetConnection(ctx, here{port: int(q.Port)})
+	to, err := destination(q)
+	if err != nil {
+		return false, err
+	}
+	ctx = transport.SetConnection(ctx, here{at: to})
 	switch err := engine.IsAuthorized(ctx); {
 	case err == nil:
 		return true, nil
@@ -121,10 +146,10 @@ func (noStream) Method() string { return "/none" }
 
 type here struct {
 	net.Conn
-	port int
+	at netip.AddrPort
 }
 
-func (h here) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(240, 0, 0, 3), Port: h.port} }
+func (h here) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(h.at) }
 
 // prepare replaces what the engine does not decide as Envoy does: it knows no server names, and no names of headers
 // with capital letters. What it does not know at all is an error.

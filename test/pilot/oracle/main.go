@@ -45,6 +45,7 @@ type Provider struct {
 type Question struct {
 	Port     uint32              `json:"port"`
 	Listener string              `json:"listener"` // instead of a port, for one that has none
+	To       string              `json:"to"`       // address and port, where a PROXY header names others
 	SNI      string              `json:"sni"`
 	TLS      bool                `json:"tls"`
 	Headers  map[string][]string `json:"headers"`
@@ -127,8 +128,9 @@ func reply(w World) (r Reply) {
 			r.Invalid = append(r.Invalid, l.told.Name+": "+err.Error())
 		}
 	}
+	made := engines{}
 	for _, q := range w.Questions {
-		r.Answers = append(r.Answers, answer(built, q))
+		r.Answers = append(r.Answers, answer(built, q, made))
 	}
 	return r
 }

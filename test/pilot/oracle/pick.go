@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,13 +32,17 @@ func listen(all []built, q Question) (*built, error) {
 	return nil, fmt.Errorf("%d listeners have port %d", len(found), q.Port)
 }
 
-// pick finds the filter chain as Envoy does: by the port, then the server name, then the transport protocol, then the
-// application protocol. Each step takes the narrowest value that fits, and never goes back. -1: no chain fits.
+// pick finds the filter chain as Envoy does: by the port, then the address, then the server name, then the transport
+// protocol, then the application protocol. Each step takes the narrowest value that fits, and never goes back. -1: no chain fits.
 func pick(l *listenerv3.Listener, q Question) (int, error) {
+	to, err := destination(q)
+	if err != nil {
+		return -1, err
+	}
 	var fit []int
 	for i, c := range l.FilterChains {
 		m := c.GetFilterChainMatch()
-		if len(m.GetPrefixRanges())+len(m.GetSourcePrefixRanges())+len(m.GetSourcePorts())+
+		if len(m.GetSourcePrefixRanges())+len(m.GetSourcePorts())+
 			len(m.GetDirectSourcePrefixRanges()) > 0 || m.GetSourceType() != 0 || m.GetSuffixLen() != nil {
 			return -1, fmt.Errorf("chain %d of %s has a match that is not known here", i, l.Name)
 		}
@@ -55,9 +60,20 @@ func pick(l *listenerv3.Listener, q Question) (int, error) {
 	}
 	fit = narrow(fit, func(i int) int {
 		if p := match(i).GetDestinationPort(); p != nil {
-			return rank(p.Value == q.Port, 1)
+			return rank(p.Value == uint32(to.Port()), 1)
 		}
 		return 0
+	})
+	fit = narrow(fit, func(i int) int {
+		ranges := match(i).GetPrefixRanges()
+		best := rank(len(ranges) == 0, 0)
+		for _, r := range ranges {
+			p, err := netip.ParsePrefix(fmt.Sprintf("%s/%d", r.AddressPrefix, r.GetPrefixLen().GetValue()))
+			if err == nil && p.Contains(to.Addr()) {
+				best = max(best, 1+p.Bits())
+			}
+		}
+		return best
 	})
 	fit = narrow(fit, func(i int) int { return byName(match(i).GetServerNames(), strings.ToLower(q.SNI)) })
 	fit = narrow(fit, func(i int) int {
@@ -76,6 +92,14 @@ func pick(l *listenerv3.Listener, q Question) (int, error) {
 		return fit[0], nil
 	}
 	return -1, fmt.Errorf("%d chains of %s fit", len(fit), l.Name)
+}
+
+// destination is where a connection goes, as Envoy sees it.
+func destination(q Question) (netip.AddrPort, error) {
+	if q.To == "" {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{240, 0, 0, 3}), uint16(q.Port)), nil
+	}
+	return netip.ParseAddrPort(q.To)
 }
 
 func rank(fits bool, as int) int {

@@ -75,6 +75,7 @@ func objects(w World) (configs []config.Config, services []service, err error) {
 		if got[0].CreationTimestamp.IsZero() {
 			got[0].CreationTimestamp = time.Unix(1e9, 0)
 		}
+		got[0].Domain = "cluster.local" // by which short names of services are completed
 		configs = append(configs, got...)
 	}
 	return configs, services, nil
