@@ -142,14 +142,24 @@ func (e *effects) view(c Chain, s shape) view {
 	return v
 }
 
+// name is how an answer names a guard.
+func (g guard) name() string {
+	if g.filter == "" {
+		return g.object
+	}
+	return g.object + " filter " + g.filter
+}
+
 // allows is what all guards together decide of an address: every one has to let it pass.
 func (v view) allows(a netip.Addr) (allow bool, by string, err error) {
 	allow = true
 	for _, g := range v.guards {
-		name := g.object
-		if g.filter != "" {
-			name += " filter " + g.filter
+		if g.voids {
+			return false, g.name(), fmt.Errorf("%s: %w", g.name(), g.err)
 		}
+	}
+	for _, g := range v.guards {
+		name := g.name()
 		if g.err != nil {
 			return false, name, fmt.Errorf("%s: %w", name, g.err)
 		}

@@ -19,6 +19,7 @@ type guard struct {
 	custom bool // it asks outside
 	live   live
 	err    error // what it decides is not known
+	voids  bool  // with err: others may decide nothing because of it
 }
 
 // effects finds the guards of chains in the objects as they stand.
@@ -211,12 +212,12 @@ func (e *effects) guards(c Chain, s shape) []guard {
 				g.err = a.err
 				out = append(out, g)
 			case ends(a.kind) && !a.own:
-				g.err = fmt.Errorf("it puts a filter that ends the chain before others")
+				g.err, g.voids = fmt.Errorf("it puts a filter that ends the chain before others"), true
 				out = append(out, g)
 			}
 		case "REMOVE", "REPLACE", "MERGE":
-			if n := a.target(); isGuard(n) || n == "" && a.patch.Patch.Operation == "MERGE" {
-				g.err = fmt.Errorf("it changes the filter %q", n)
+			if n := a.target(); isGuard(n) || n == "" && a.patch.Patch.Operation == "MERGE" || e.ofIstio(n, c) {
+				g.err, g.voids = fmt.Errorf("it changes the filter %q", n), true
 				out = append(out, g)
 			}
 		}
@@ -225,6 +226,16 @@ func (e *effects) guards(c Chain, s shape) []guard {
 		return out
 	}
 	return append(out, e.byPolicies(c, s)...)
+}
+
+// ofIstio reports whether a filter is one of those that AuthorizationPolicies become in a chain.
+func (e *effects) ofIstio(name string, c Chain) bool {
+	kind := 0
+	if !c.http() {
+		kind = 1
+	}
+	return len(e.policies[kind]) > 0 && slices.Contains([]string{"envoy.filters.http.rbac", "envoy.filters.network.rbac",
+		"envoy.filters.http.ext_authz", "envoy.filters.network.ext_authz"}, name)
 }
 
 // target is the name of the filter that a patch is about.
