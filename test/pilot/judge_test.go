@@ -31,6 +31,7 @@ type asked struct {
 	question
 	want bool
 	of   string
+	open bool // there is no list
 }
 
 // judge asks the oracle, and the ext_authz of the edge where the gateway does, and compares.
@@ -122,7 +123,7 @@ func flows(f istio.Facts, w istio.Workload, from ...netip.Addr) (out []asked) {
 			for _, source := range from {
 				add := func(q question) {
 					q.From = source.String()
-					out = append(out, asked{q, way.List.Admits(source), c.Name + "/" + way.Flow})
+					out = append(out, asked{q, way.List.Admits(source), c.Name + "/" + way.Flow, !way.Listed()})
 				}
 				for _, h := range way.Hosts {
 					if strings.HasPrefix(h, "*") && w.Enforcement == istio.ExtAuthz {
