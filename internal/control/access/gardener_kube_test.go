@@ -100,6 +100,17 @@ func (x *world) made(t *testing.T) map[string]string {
 	return out
 }
 
+// appears waits until a list is written for a shoot.
+func (x *world) appears(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, name+" is written", func() string {
+		if got := x.made(t); got["AccessPolicy/"+name] == "" || got["EdgeTenant/"+name] == "" {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}
+
 const readsExtensions = gatewayConfig + "    gardener: {answer: %v}\n"
 
 func TestGardenersListsAreReadAndAnswered(t *testing.T) {
@@ -157,7 +168,8 @@ func TestGardenersListsAreReadAndAnswered(t *testing.T) {
 	wanted["shoot--p--a"] = []string{elsewhere, lost}
 	x.agree(t, "other egress", "istio-ingress", wanted)
 	x.kube(t, "delete", "accesspolicy", "shoot--p--a")
-	x.settled(t, "shoot--p--a") // it is written again
+	x.appears(t, "shoot--p--a")
+	x.settled(t, "shoot--p--a")
 	x.agree(t, "drift", "istio-ingress", wanted)
 
 	x.kube(t, "annotate", "extensions.extensions.gardener.cloud", "-n", "shoot--p--a", "acl", "gardener.cloud/operation=migrate")
@@ -177,11 +189,12 @@ func TestGardenersListsAreReadBesideItsExtension(t *testing.T) {
 	x.apply(t, allows("shoot--p--b", "203.0.113.0/24")) // somebody else's
 	before := x.extension(t, "a")
 	x.replica(t)
+	x.appears(t, "shoot--p--a")
 	x.settled(t, "shoot--p--a")
 	x.agree(t, "a list", "istio-ingress", map[string][]string{"shoot--p--a": {office, lost}})
 	x.apply(t, extension("b", "", "ALLOW", "198.51.100.0/24"))
 	eventually(t, "an event about the other's policy", func() string {
-		events := x.kube(t, "get", "events", "-n", "shoot--p--b", "-o", "jsonpath={.items[*].note} {.items[*].message}")
+		events := x.kube(t, "get", "events", "-n", "shoot--p--b", "-o", "jsonpath={.items[*].message}")
 		if !strings.Contains(events, "AccessPolicy shoot--p--b: it is somebody else's") {
 			return events
 		}
