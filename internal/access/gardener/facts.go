@@ -59,6 +59,7 @@ type Seed struct {
 type Shoot struct {
 	Metadata Metadata `json:"metadata"`
 	Spec     struct {
+		SeedName   string `json:"seedName,omitempty"`
 		Networking *struct {
 			Nodes string `json:"nodes,omitempty"`
 		} `json:"networking,omitempty"`
@@ -70,8 +71,19 @@ type Shoot struct {
 	} `json:"spec"`
 	Status struct {
 		TechnicalID         string    `json:"technicalID,omitempty"`
+		SeedName            string    `json:"seedName,omitempty"`
 		AdvertisedAddresses []Address `json:"advertisedAddresses,omitempty"`
+		LastOperation       *struct {
+			Type string `json:"type,omitempty"`
+		} `json:"lastOperation,omitempty"`
 	} `json:"status"`
+}
+
+// Ends reports whether the control plane at this seed is about to go: the shoot is being deleted, or moves to another
+// seed. Its Extensions go before its API server does.
+func (s Shoot) Ends() bool {
+	return s.Metadata.DeletionTimestamp != "" || s.Status.LastOperation != nil && s.Status.LastOperation.Type == "Migrate" ||
+		s.Status.SeedName != "" && s.Spec.SeedName != "" && s.Status.SeedName != s.Spec.SeedName
 }
 
 // Address is one at which a shoot is reached.

@@ -18,6 +18,10 @@ import (
 // locks out its author or the cluster's own nodes.
 const AnnotationForce = "tombolo.dev/force"
 
+// AnnotationAuthor on an Extension, a Shoot or an AccessPolicy has the address of who wrote the list: a list that locks
+// it out is refused. The API server tells nobody from where a request came.
+const AnnotationAuthor = "tombolo.dev/author-address"
+
 // The rules for a user's list.
 const (
 	RuleAllow  = "acl-allow"
@@ -71,6 +75,34 @@ func (f Facts) Read(o Options) (Access, []Problem) {
 	return out, all.all()
 }
 
+// Closed is what there is until a first list is accepted: the platform gets in, and nobody else. It is false if the
+// platform's ranges or the shoot's names are not known.
+func (f Facts) Closed() (Access, bool) {
+	names, found := f.Names()
+	platform, more := f.Platform()
+	if !Usable(found) || !Usable(more) || len(platform) == 0 {
+		return Access{}, false
+	}
+	return Access{Names: names, Platform: platform, Policy: accessPolicy(names.TechnicalID, ACL{}, platform)}, true
+}
+
+// Author is who wrote a list, as the first of some annotations notes it; invalid: nobody noted it.
+func Author(all ...map[string]string) (netip.Addr, []Problem) {
+	for _, annotations := range all {
+		text := annotations[AnnotationAuthor]
+		if text == "" {
+			continue
+		}
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return netip.Addr{}, []Problem{{Path: "metadata.annotations[" + AnnotationAuthor + "]", Code: fault.CodeAccessList,
+				Cause: Invalid, What: "it is no address", Next: "write the address alone, or remove it"}}
+		}
+		return a.Unmap(), nil
+	}
+	return netip.Addr{}, nil
+}
+
 // accessPolicy is the policy of a list. A list of denied ranges has no platform's: nobody else is refused, and a denied
 // range of the platform is found by lockouts.
 func accessPolicy(cluster string, list ACL, platform []Range) v1alpha1.AccessPolicy {
@@ -89,8 +121,10 @@ func accessPolicy(cluster string, list ACL, platform []Range) v1alpha1.AccessPol
 		rule(RuleOthers, "", "whom "+RuleDeny+" does not name").Allow = []string{"*"}
 		return out
 	}
-	r := rule(RuleAllow, "", from)
-	r.Allow, r.Sources = []string{"*"}, texts(list.Ranges)
+	if len(list.Ranges) > 0 {
+		r := rule(RuleAllow, "", from)
+		r.Allow, r.Sources = []string{"*"}, texts(list.Ranges)
+	}
 	for i := 0; i < len(platform); {
 		r := rule(platform[i].Rule, GroupPlatform, "")
 		r.Allow = []string{"*"}

@@ -3,6 +3,7 @@
 package acl
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 // last operation in the status.
 const (
 	annotationOperation = "gardener.cloud/operation"
+	askReconcile        = "reconcile"
 	askMigrate          = "migrate"
 	askRestore          = "restore"
 
@@ -77,22 +79,31 @@ func (e extension) migrates() bool {
 // done is how far the list of an Extension is.
 type done struct {
 	problems []gardener.Problem
+	closed   bool   // as long as there are problems, only the platform gets in
 	failed   string // why objects could not be written
-	inForce  bool   // the gateways have it, or there is none
+	waits    string // why the gateways do not have the list yet; empty: they have it, or no gateway leads to the shoot
 }
 
-// answer is the status that an Extension should have; nil: the one that it has. clear says that the question is
-// answered then, and its annotation has to go. All operations succeed once the list is written, as with Gardener's
-// extension; Restore once it is in force, for until then the shoot is open at its new seed.
+// answer is the status that an Extension should have; nil: the one that it has. clear says that its annotation has to
+// go, which is read at once if it asks for a reconciliation, and stays until it is done if the shoot moves. An operation
+// succeeds when the list is in force, not when it is written: a shoot that is made, or comes from another seed, is open
+// until then. Deleting has no answer: gardenlet waits until the object is gone.
 func answer(e extension, d done, now time.Time) (next *status, clear bool) {
 	if e.leaves() || e.migrates() && e.operation() != opMigrate {
 		return nil, false
 	}
+	ask := e.asked()
+	if ask != "" && ask != askReconcile && ask != askRestore && ask != askMigrate {
+		return nil, false // such as wait-for-state: the question is still to come
+	}
 	at := now.UTC().Format(time.RFC3339)
-	op := operation{Type: e.operation(), State: stateSucceeded, Progress: 100, Description: "the list is written",
+	op := operation{Type: e.operation(), State: stateSucceeded, Progress: 100, Description: "the list is in force",
 		LastUpdateTime: at}
 	var bad *lastError
 	fail := func(why string, codes ...string) {
+		if d.closed {
+			why = cut("only the platform gets in until a list is accepted: " + why)
+		}
 		op.State, op.Progress, op.Description = stateError, 50, why
 		bad = &lastError{Description: why, Codes: codes, LastUpdateTime: at}
 	}
@@ -105,14 +116,35 @@ func answer(e extension, d done, now time.Time) (next *status, clear bool) {
 		fail(text)
 	case d.failed != "":
 		fail(d.failed)
-	case op.Type == opRestore && !d.inForce:
-		op.State, op.Progress, op.Description = stateProcessing, 50, "the list is written, and not yet in force"
+	case d.waits != "" && (ask != "" || !e.succeeded()):
+		op.State, op.Progress, op.Description = stateProcessing, 50, d.waits
 	}
 	out := status{ObservedGeneration: e.Generation, LastOperation: &op, LastError: bad}
-	if e.asked() == "" && sameStatus(e.Status, out) {
+	clear = ask == askReconcile || ask != "" && op.State == stateSucceeded
+	if !clear && sameStatus(e.Status, out) {
 		return nil, false
 	}
-	return &out, e.asked() != ""
+	return &out, clear
+}
+
+// succeeded reports whether the Extension as it is was answered with success. What changes later is written then too,
+// but that is no operation of gardenlet's.
+func (e extension) succeeded() bool {
+	last := e.Status.LastOperation
+	return last != nil && last.State == stateSucceeded && e.Status.ObservedGeneration == e.Generation
+}
+
+// foreignFinalizer is the one that Gardener's extension sets. Who answers in its place has to take it away, for nobody
+// else would. There is none of our own: gardenlet waits until the object is gone, and what follows from that needs no
+// object.
+const foreignFinalizer = "extensions.gardener.cloud/acl-extension-service"
+
+// released are the finalizers that an Extension should have, if it is deleted or has moved; false: those that it has.
+func (e extension) released() ([]string, bool) {
+	if !e.leaves() && !e.migrates() || !slices.Contains(e.Finalizers, foreignFinalizer) {
+		return nil, false
+	}
+	return slices.DeleteFunc(slices.Clone(e.Finalizers), func(f string) bool { return f == foreignFinalizer }), true
 }
 
 // sameStatus compares what they say, but not when.

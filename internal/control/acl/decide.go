@@ -32,7 +32,9 @@ type outcome struct {
 	problems []gardener.Problem    // with warnings
 	policy   *objects.AccessPolicy // as it should be; nil: as it is
 	tenant   *objects.EdgeTenant   // the same
+	closed   bool                  // the first list is refused: only the platform gets in
 	stored   *objects.AccessPolicy // as it is; nil: there is none of ours
+	way      *objects.EdgeTenant   // the same
 }
 
 // refused reports whether the list is not in force as it is written.
@@ -64,10 +66,11 @@ func decide(f facts, o options) planned {
 	kept := map[string]string{} // the name of the Extension that counts, by namespace
 	for _, e := range list {
 		ns := e.Metadata.Namespace
+		one := outcome{extension: e}
 		if e.leaves() {
+			out.outcomes = append(out.outcomes, one)
 			continue
 		}
-		one := outcome{extension: e}
 		if other, twice := kept[ns]; twice {
 			one.problems = []gardener.Problem{{Cause: gardener.Duplicate, Code: codeAccessList,
 				What: "the Extension " + other + " in the same namespace has the list of this cluster",
@@ -80,12 +83,18 @@ func decide(f facts, o options) planned {
 		if p != nil && ours(p, ns) {
 			one.stored = p
 		}
+		if t != nil && ours(t, ns) {
+			one.way = t
+		}
 		if !e.migrates() { // a list that moves to another seed stays here until its Extension is gone
 			one.read(f, o)
 			one.problems = append(one.problems, taken(p, t, ns)...)
 		}
 		if one.refused() {
 			one.policy, one.tenant = nil, nil
+			if o.Closes && (p == nil || one.stored != nil && !listed(p)) && (t == nil || one.way != nil) {
+				one.close(f, o)
+			}
 		}
 		if want := one.policy; want != nil && !samePolicy(p, want) {
 			out.write = append(out.write, want)
@@ -97,17 +106,31 @@ func decide(f facts, o options) planned {
 	}
 	for i := range f.Tenants {
 		t := &f.Tenants[i]
-		if ns := t.Labels[LabelNamespace]; ours(t, ns) && (kept[ns] == "" || t.Namespace != ns || t.Name != ns) {
+		if ns := t.Labels[LabelNamespace]; ours(t, ns) && (kept[ns] == "" && !f.stays(ns) || t.Namespace != ns || t.Name != ns) {
 			out.remove = append(out.remove, t)
 		}
 	}
 	for i := range f.Policies {
 		p := &f.Policies[i]
-		if ns := p.Labels[LabelNamespace]; ours(p, ns) && (kept[ns] == "" || p.Name != ns) {
+		if ns := p.Labels[LabelNamespace]; ours(p, ns) && (kept[ns] == "" && !f.stays(ns) || p.Name != ns) {
 			out.remove = append(out.remove, p)
 		}
 	}
 	return out
+}
+
+// stays reports whether what was written stays although the Extension is gone. Extensions go before API servers do: while
+// a shoot is deleted, or moves to another seed, its control plane must not be open until its Cluster is gone too.
+func (f facts) stays(ns string) bool {
+	c, ok := f.Clusters[ns]
+	return ok && (c.Spec.Shoot.Ends() || f.Broken["Cluster "+ns] != "")
+}
+
+// listed reports whether a policy has a user's list.
+func listed(p *objects.AccessPolicy) bool {
+	return slices.ContainsFunc(p.Rules, func(r v1alpha1.AccessRule) bool {
+		return r.Group == "" && (r.Name == gardener.RuleAllow || r.Name == gardener.RuleDeny)
+	})
 }
 
 // leaves reports whether the list ends: the object is being deleted, and not because the shoot moves.
@@ -143,7 +166,7 @@ func (o *outcome) read(f facts, opt options) {
 		return
 	}
 	shoot := g.Cluster.Spec.Shoot.Metadata
-	from, problems := author(o.extension, shoot)
+	from, problems := gardener.Author(o.Metadata.Annotations, shoot.Annotations)
 	o.problems = append(o.problems, problems...)
 	access, problems := g.Read(gardener.Options{Most: opt.Most, Author: from,
 		Force: shoot.Annotations[gardener.AnnotationForce] == "true"})
@@ -152,9 +175,27 @@ func (o *outcome) read(f facts, opt options) {
 		o.problems = append(o.problems, gardener.Problem{Object: "Cluster " + ns, Path: "spec.shoot.status.technicalID",
 			Cause: gardener.Invalid, Code: codeAccessList, What: "it is " + id + ", and not the Extension's namespace"})
 	}
-	if o.refused() {
+	if !o.refused() {
+		o.want(access)
+	}
+}
+
+// close lets the platform in, and nobody else, until a first list is accepted; if the platform is not known, nothing is
+// written. A list of ranges that cannot be read is no reason to let everybody in.
+func (o *outcome) close(f facts, opt options) {
+	g, problems := f.of(o.extension, opt)
+	if !gardener.Usable(problems) {
 		return
 	}
+	if access, ok := g.Closed(); ok && access.Names.TechnicalID == o.Metadata.Namespace {
+		o.want(access)
+		o.closed = true
+	}
+}
+
+// want says what should be there.
+func (o *outcome) want(access gardener.Access) {
+	ns := o.Metadata.Namespace
 	content := access.Policy.AccessContent
 	content.Rules = slices.DeleteFunc(content.Rules, func(r v1alpha1.AccessRule) bool {
 		return r.Name == gardener.RuleAdditional && r.Group == gardener.GroupPlatform // the controller has them itself

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -148,13 +149,17 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"too many":          {func(f *facts) { f.Extensions[0] = list(t, "shoot--p--s", "ALLOW", `192.0.2.0/24", "203.0.113.0/24`) }, "at most 1 are accepted", true},
 		"denied nodes":      {func(f *facts) { f.Extensions[0] = list(t, "shoot--p--s", "DENY", "10.180.7.0/24") }, "is locked out", true},
 		"denied additional": {func(f *facts) { f.Extensions[0] = list(t, "shoot--p--s", "DENY", "192.0.2.0/24") }, "operator's configuration additionalRanges: 192.0.2.0/24 is locked out", true},
-		"the author":        {func(f *facts) { f.Extensions[0].Metadata.Annotations = map[string]string{AnnotationAuthor: "8.8.8.8"} }, "the author of the list, at 8.8.8.8 is locked out", true},
+		"the author": {func(f *facts) {
+			f.Extensions[0].Metadata.Annotations = map[string]string{gardener.AnnotationAuthor: "8.8.8.8"}
+		}, "the author of the list, at 8.8.8.8 is locked out", true},
 		"the Shoot's author": {func(f *facts) {
 			c := f.Clusters["shoot--p--s"]
-			c.Spec.Shoot.Metadata.Annotations = map[string]string{AnnotationAuthor: "2001:db8::1"}
+			c.Spec.Shoot.Metadata.Annotations = map[string]string{gardener.AnnotationAuthor: "2001:db8::1"}
 			f.Clusters["shoot--p--s"] = c
 		}, "2001:db8::1 is locked out", true},
-		"no author":            {func(f *facts) { f.Extensions[0].Metadata.Annotations = map[string]string{AnnotationAuthor: "me"} }, "metadata.annotations[tombolo.dev/author-address]: it is no address", false},
+		"no author": {func(f *facts) {
+			f.Extensions[0].Metadata.Annotations = map[string]string{gardener.AnnotationAuthor: "me"}
+		}, "metadata.annotations[tombolo.dev/author-address]: it is no address", false},
 		"no Cluster":           {func(f *facts) { delete(f.Clusters, "shoot--p--s") }, "Cluster shoot--p--s: it is missing", false},
 		"no Infrastructure":    {func(f *facts) { delete(f.Infrastructures, "shoot--p--s/s") }, "Infrastructure shoot--p--s/s: it is missing", false},
 		"a broken Cluster":     {func(f *facts) { f.Broken = map[string]string{"Cluster shoot--p--s": "no JSON"} }, "Cluster shoot--p--s: no JSON", false},
@@ -192,6 +197,122 @@ func TestAForcedListIsWritten(t *testing.T) {
 	p := decide(f, options{})
 	if !slices.Equal(names(p.write), both) || !strings.Contains(notice(p.outcomes[0].problems), "locked out") {
 		t.Errorf("%v: %v", names(p.write), p.outcomes[0].problems)
+	}
+}
+
+// Where nobody else guards a cluster, it is not open because its first list is bad.
+func TestAFirstListThatIsRefusedClosesTheCluster(t *testing.T) {
+	o := options{Closes: true}
+	bad := func(f *facts) { f.Extensions[0] = list(t, "shoot--p--s", "ALLOW", "192.0.2.1/24") }
+	f := seed(t)
+	bad(&f)
+	if p := decide(f, options{}); len(p.write) > 0 {
+		t.Errorf("beside Gardener's extension: %v", names(p.write))
+	}
+	unknown := f
+	unknown.Infrastructures = nil
+	if p := decide(unknown, o); len(p.write) > 0 {
+		t.Errorf("an unknown platform: %v", names(p.write))
+	}
+	other := f
+	other.Tenants = []objects.EdgeTenant{{}}
+	other.Tenants[0].Namespace, other.Tenants[0].Name = "shoot--p--s", "shoot--p--s"
+	if p := decide(other, o); len(p.write) > 0 {
+		t.Errorf("somebody else's: %v", names(p.write))
+	}
+	p := decide(f, o)
+	if !slices.Equal(names(p.write), both) || !p.outcomes[0].refused() || !p.outcomes[0].closed {
+		t.Fatalf("%v", names(p.write))
+	}
+	f = p.done(f)
+	var rules []string
+	for _, r := range f.Policies[0].Rules {
+		rules = append(rules, r.Group+"/"+r.Name)
+	}
+	if !slices.Equal(rules, []string{"platform/seed-nodes", "platform/seed-pods", "platform/shoot-egress", "platform/shoot-nodes"}) {
+		t.Errorf("%v", rules)
+	}
+	if p := decide(f, o); len(p.write) > 0 || !p.outcomes[0].closed {
+		t.Errorf("again: %v", names(p.write))
+	}
+	f.Infrastructures["shoot--p--s/s"] = from[gardener.Infrastructure](t, `{"status": {"egressCIDRs": ["198.51.100.9/32"]}}`)
+	if p := decide(f, o); !slices.Equal(names(p.write), both[:1]) {
+		t.Errorf("other egress: %v", names(p.write))
+	}
+	f.Extensions[0] = list(t, "shoot--p--s", "ALLOW", "192.0.2.0/24")
+	p = decide(f, o)
+	if !slices.Equal(names(p.write), both[:1]) || p.outcomes[0].closed {
+		t.Errorf("mended: %v", names(p.write))
+	}
+	f = p.done(f)
+	bad(&f)
+	if p := decide(f, o); len(p.write)+len(p.remove) > 0 || p.outcomes[0].closed {
+		t.Errorf("bad once more: %v", names(p.write))
+	}
+}
+
+// Extensions go before API servers do.
+func TestAShootThatEndsStaysGuarded(t *testing.T) {
+	for name, change := range map[string]func(*gardener.Shoot){
+		"it is deleted": func(s *gardener.Shoot) { s.Metadata.DeletionTimestamp = "2026-01-01T00:00:00Z" },
+		"it moves": func(s *gardener.Shoot) {
+			*s = from[gardener.Shoot](t, `{"status": {"lastOperation": {"type": "Migrate"}}}`)
+		},
+		"it will move": func(s *gardener.Shoot) { s.Spec.SeedName, s.Status.SeedName = "b", "a" },
+	} {
+		f := seed(t)
+		f = decide(f, options{}).done(f)
+		c := f.Clusters["shoot--p--s"]
+		change(&c.Spec.Shoot)
+		f.Clusters["shoot--p--s"] = c
+		f.Extensions[0].Metadata.DeletionTimestamp = "2026-01-01T00:00:00Z"
+		if p := decide(f, options{}); len(p.remove)+len(p.write) > 0 {
+			t.Errorf("%s: %v", name, names(p.remove))
+		}
+		f.Extensions = nil
+		if p := decide(f, options{}); len(p.remove)+len(p.write) > 0 {
+			t.Errorf("%s, and the Extension is gone: %v", name, names(p.remove))
+		}
+		f.Clusters = nil
+		if p := decide(f, options{}); len(p.remove) != 2 {
+			t.Errorf("%s, and all is gone: %v", name, names(p.remove))
+		}
+	}
+}
+
+// A policy is in force as soon as it is read; that of a shoot whose ways nobody knows yet guards nothing.
+func TestAListIsInForce(t *testing.T) {
+	yes := func(kind, reason string, status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: kind, Status: status, Reason: reason, Message: "because", ObservedGeneration: 1}}
+	}
+	ready := yes(objects.ConditionReady, objects.ReasonInForce, metav1.ConditionTrue)
+	pending := yes(objects.ConditionReady, objects.ReasonPending, metav1.ConditionFalse)
+	asleep := append(slices.Clone(pending), yes(objects.ConditionCovered, objects.ReasonNoGateway, metav1.ConditionUnknown)...)
+	for name, c := range map[string]struct {
+		policy, tenant []metav1.Condition
+		change         func(*facts)
+		want           string
+	}{
+		"both":               {policy: ready, tenant: ready},
+		"no gateway":         {policy: asleep, tenant: ready},
+		"an unknown tenant":  {policy: ready, want: "the list is written, and not yet in force"},
+		"a new policy":       {tenant: ready, want: "the list is written, and not yet in force"},
+		"a tenant that wait": {policy: ready, tenant: pending, want: "EdgeTenant shoot--p--s/shoot--p--s is not ready: because"},
+		"a policy that wait": {policy: pending, tenant: ready, want: "AccessPolicy shoot--p--s is not ready: because"},
+		"an edit":            {policy: ready, tenant: ready, change: func(f *facts) { f.Extensions[0] = list(t, "shoot--p--s", "ALLOW", "192.0.2.0/24") }, want: "the list is being written"},
+		"an old status":      {policy: ready, tenant: ready, change: func(f *facts) { f.Policies[0].Generation = 2 }, want: "the list is written, and not yet in force"},
+		"nothing yet":        {change: func(f *facts) { f.Policies, f.Tenants = nil, nil }, want: "the list is being written"},
+	} {
+		f := seed(t)
+		f = decide(f, options{}).done(f)
+		f.Policies[0].Generation, f.Tenants[0].Generation = 1, 1
+		f.Policies[0].Status.Conditions, f.Tenants[0].Status.Conditions = c.policy, c.tenant
+		if c.change != nil {
+			c.change(&f)
+		}
+		if got := decide(f, options{}).outcomes[0].waits(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 

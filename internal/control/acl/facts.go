@@ -6,8 +6,6 @@
 package acl
 
 import (
-	"net/netip"
-
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/gardener"
 	"github.com/tombolo-io/tombolo/internal/access/istio"
@@ -17,10 +15,6 @@ const (
 	// LabelNamespace of what is written names the Extension's namespace.
 	LabelNamespace = "tombolo.dev/extension-namespace"
 
-	// AnnotationAuthor on an Extension or its Shoot has the address of who wrote the list: a list that locks it out is
-	// refused. The API server tells nobody from where a request came.
-	AnnotationAuthor = "tombolo.dev/author-address"
-
 	shootInfo = "ConfigMap kube-system/shoot-info"
 )
 
@@ -29,6 +23,7 @@ type extension struct {
 	gardener.Extension
 	UID, Version string
 	Generation   int64
+	Finalizers   []string
 	Status       status
 }
 
@@ -48,6 +43,7 @@ type facts struct {
 type options struct {
 	Most       int          // ranges of a user in one list; 0: any number
 	Additional istio.Always // the controller lets them in anyway
+	Closes     bool         // a cluster whose first list is refused: nobody else guards it
 }
 
 // of are the facts for one Extension.
@@ -86,21 +82,4 @@ func (f facts) of(e extension, o options) (gardener.Facts, []gardener.Problem) {
 
 func unreadable(object, why string) []gardener.Problem {
 	return []gardener.Problem{{Object: object, Cause: gardener.WrongType, Code: codeAccessList, What: why}}
-}
-
-// author is who wrote the list, as somebody noted.
-func author(e extension, shoot gardener.Metadata) (netip.Addr, []gardener.Problem) {
-	for _, m := range []gardener.Metadata{e.Metadata, shoot} {
-		text := m.Annotations[AnnotationAuthor]
-		if text == "" {
-			continue
-		}
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return a, []gardener.Problem{{Path: "metadata.annotations[" + AnnotationAuthor + "]", Code: codeAccessList,
-				Cause: gardener.Invalid, What: "it is no address", Next: "write the address alone, or remove it"}}
-		}
-		return a, nil
-	}
-	return netip.Addr{}, nil
 }

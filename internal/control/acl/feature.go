@@ -35,7 +35,8 @@ func Feature(cfg controlconf.Access) manager.Feature {
 	return manager.Feature{Name: "gardener", Add: func(_ context.Context, h manager.Host) error {
 		recorder := h.GetEventRecorder("tombolo-controller")
 		return h.Add(leader{host: h, gateways: cfg.Gateways, loop: &loop{
-			options: options{Most: cfg.MaxRanges, Additional: istio.ReadAlways(cfg.AdditionalRanges)},
+			options: options{Most: cfg.MaxRanges, Additional: istio.ReadAlways(cfg.AdditionalRanges),
+				Closes: cfg.Gardener.Answer},
 			answers: cfg.Gardener.Answer, log: h.Log, told: telemetry.NewACL(h.Metrics),
 			client: h.GetClient(), live: h.GetAPIReader(), wake: make(chan struct{}, 1),
 			say: func(about runtime.Object, warning bool, reason, note string) {

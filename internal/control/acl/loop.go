@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,7 +128,8 @@ func (l *loop) pass(parent context.Context) bool {
 		}
 		known[o.Metadata.Namespace+"/"+o.Metadata.Name] = l.tell(o)
 		if l.answers {
-			err := l.answer(ctx, o, done{problems: o.problems, failed: failed[o.Metadata.Namespace], inForce: o.inForce()})
+			err := l.answer(ctx, o, done{problems: o.problems, closed: o.closed,
+				failed: failed[o.Metadata.Namespace], waits: o.waits()})
 			if err != nil {
 				fine = false
 				l.log.Warn("an Extension cannot be answered", append(broken(err), "namespace", o.Metadata.Namespace)...)
@@ -189,18 +189,31 @@ func (f facts) has(o client.Object) bool {
 	return false
 }
 
-// inForce reports whether the gateways have the list as it should be, or there is none.
-func (o outcome) inForce() bool {
-	is := o.stored
-	if is == nil || o.policy == nil || !equality.Semantic.DeepEqual(is.AccessContent, o.policy.AccessContent) {
-		return false
+// waits says why the gateways do not have the list as it should be; empty: they have it, or there is none. The tenant's
+// status counts too: a policy is in force as soon as it is read, also when nobody knows the shoot yet.
+func (o outcome) waits() string {
+	p, t := o.stored, o.way
+	if o.policy == nil || o.tenant == nil || !samePolicy(p, o.policy) || !sameTenant(t, o.tenant) {
+		return "the list is being written"
 	}
-	holds := func(kind string, want metav1.ConditionStatus, reason string) bool {
-		c := meta.FindStatusCondition(is.Status.Conditions, kind)
-		return c != nil && c.ObservedGeneration == is.Generation && c.Status == want && (reason == "" || c.Reason == reason)
+	wrong := func(object string, all []metav1.Condition, generation int64) string {
+		c := meta.FindStatusCondition(all, objects.ConditionReady)
+		switch {
+		case c == nil || c.ObservedGeneration != generation:
+			return "the list is written, and not yet in force"
+		case c.Status != metav1.ConditionTrue:
+			return cut(object + " is not ready: " + c.Message)
+		}
+		return ""
 	}
-	return holds(objects.ConditionReady, metav1.ConditionTrue, "") ||
-		holds(objects.ConditionCovered, metav1.ConditionUnknown, objects.ReasonNoGateway)
+	if why := wrong("EdgeTenant "+t.Namespace+"/"+t.Name, t.Status.Conditions, t.Generation); why != "" {
+		return why
+	}
+	c := meta.FindStatusCondition(p.Status.Conditions, objects.ConditionCovered)
+	if c != nil && c.ObservedGeneration == p.Generation && c.Reason == objects.ReasonNoGateway {
+		return ""
+	}
+	return wrong("AccessPolicy "+p.Name, p.Status.Conditions, p.Generation)
 }
 
 // tell says what is new about an Extension.
@@ -212,7 +225,11 @@ func (l *loop) tell(o outcome) said {
 	about := l.bare(o.extension)
 	about.SetUID(types.UID(o.UID))
 	if now.refusal != "" && now.refusal != last.refusal {
-		l.say(about, true, "ListRefused", "what was in force stays: "+now.refusal)
+		stays := "what was in force stays: "
+		if o.closed {
+			stays = "only the platform gets in until a list is accepted: "
+		}
+		l.say(about, true, "ListRefused", stays+now.refusal)
 	}
 	if now.refusal == "" && last.refusal != "" {
 		l.say(about, false, "ListAccepted", "the list is written")
@@ -234,34 +251,38 @@ func (l *loop) bare(e extension) *unstructured.Unstructured {
 // answer tells gardenlet. Each step names the version that it is about, so that a question that comes meanwhile stays.
 func (l *loop) answer(ctx context.Context, o outcome, d done) error {
 	next, clears := answer(o.extension, d, time.Now())
-	if next == nil {
-		return nil
-	}
+	rest, releases := o.released()
 	u := l.bare(o.extension)
 	u.SetResourceVersion(o.Version)
-	status := map[string]any{"observedGeneration": next.ObservedGeneration, "lastOperation": next.LastOperation,
-		"lastError": nil}
-	if next.LastError != nil {
-		status["lastError"] = next.LastError
-	}
-	patch := func(fields map[string]any, do func(client.Patch) error) error {
-		if m, ok := fields["metadata"].(map[string]any); ok {
-			m["resourceVersion"] = u.GetResourceVersion()
-		}
+	patch := func(fields, metadata map[string]any, do func(client.Patch) error) error {
+		metadata["resourceVersion"] = u.GetResourceVersion()
+		fields["metadata"] = metadata
 		data, err := json.Marshal(fields)
 		if err != nil {
 			return err
 		}
 		return do(client.RawPatch(types.MergePatchType, data))
 	}
-	err := patch(map[string]any{"metadata": map[string]any{}, "status": status}, func(p client.Patch) error {
-		return l.client.Status().Patch(ctx, u, p, fieldOwner)
-	})
-	if err == nil && clears {
-		gone := map[string]any{"annotations": map[string]any{annotationOperation: nil}}
-		err = patch(map[string]any{"metadata": gone}, func(p client.Patch) error {
-			return l.client.Patch(ctx, u, p, fieldOwner)
+	var err error
+	if next != nil {
+		fields := map[string]any{"observedGeneration": next.ObservedGeneration, "lastOperation": next.LastOperation,
+			"lastError": nil}
+		if next.LastError != nil {
+			fields["lastError"] = next.LastError
+		}
+		err = patch(map[string]any{"status": fields}, map[string]any{}, func(p client.Patch) error {
+			return l.client.Status().Patch(ctx, u, p, fieldOwner)
 		})
+	}
+	metadata := map[string]any{}
+	if clears {
+		metadata["annotations"] = map[string]any{annotationOperation: nil}
+	}
+	if releases {
+		metadata["finalizers"] = rest
+	}
+	if err == nil && len(metadata) > 0 {
+		err = patch(map[string]any{}, metadata, func(p client.Patch) error { return l.client.Patch(ctx, u, p, fieldOwner) })
 	}
 	if apierrors.IsConflict(err) { // it is looked at again as soon as the cache has it
 		return nil

@@ -160,7 +160,8 @@ func decodeOne(kind string, u *unstructured.Unstructured) decoded {
 	out := decoded{version: u.GetResourceVersion()}
 	switch kind {
 	case kindExtension:
-		e := &extension{UID: string(u.GetUID()), Version: u.GetResourceVersion(), Generation: u.GetGeneration()}
+		e := &extension{UID: string(u.GetUID()), Version: u.GetResourceVersion(), Generation: u.GetGeneration(),
+			Finalizers: u.GetFinalizers()}
 		var of struct {
 			gardener.Extension
 			Status status `json:"status"`
