@@ -54,6 +54,7 @@ func planned(t *testing.T, f istio.Facts, w istio.Workload) istio.Facts {
 // Destinations are compared exactly; unknown forms of a protected cluster and repeated headers are refused, whether
 // Envoy joins the values or not; clusters without a list are open.
 func TestHeadersAtCONNECTPorts(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range istio.Enforcements() {
 		w := workload(enforcement, "")
@@ -100,6 +101,7 @@ func TestHeadersAtCONNECTPorts(t *testing.T) {
 
 // A list of one cluster says nothing about the TCP chains of others, whatever the form of its objects.
 func TestOthersStayOpen(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range istio.Enforcements() {
 		w := workload(enforcement, "")
@@ -119,6 +121,7 @@ func TestOthersStayOpen(t *testing.T) {
 
 // What Gardener's extension matches by is open on a gateway with IPv6 alone, and Coverage says so.
 func TestListenerNamesMissIPv6(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	w := workload(istio.EnvoyFilters, "")
 	f := three(w)
@@ -158,6 +161,7 @@ func added(w istio.Workload) map[string]istio.EnvoyFilter {
 
 // A chain that somebody's EnvoyFilter adds is reached by no other object: it is open until the guard is injected.
 func TestAddedChains(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range istio.Enforcements() {
 		w := workload(enforcement, "")
@@ -192,6 +196,7 @@ func TestAddedChains(t *testing.T) {
 
 // Both chains of a gateway that ends TLS are guarded, by the cluster's own name and by the wildcard's certificate.
 func TestBothChainsOfATerminatingGateway(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters, istio.Policies} {
 		w := workload(enforcement, "")
@@ -237,8 +242,34 @@ func TestBothChainsOfATerminatingGateway(t *testing.T) {
 	}
 }
 
+// Behind the PROXY protocol Envoy sees the port of the Service, not the one at which it listens.
+func TestPortsBehindPROXYProtocol(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for _, enforcement := range istio.Enforcements() {
+		for _, complete := range []bool{false, true} {
+			w := workload(enforcement, "")
+			w.Complete = complete
+			f := seed(w, shoot("foo", listOf("203.0.113.0/24")))
+			f.Services[0].Spec.Ports[1].Port = 1194
+			f.Gateways[0].Spec.Servers[0].Port.Number = 1194
+			f = planned(t, f, w)
+			var all []asked
+			for from, want := range map[string]bool{inFoo: true, nobody: false} {
+				for _, to := range []string{"", "198.18.0.1:1194"} {
+					q := connect(vpnPort, from, map[string][]string{"Reversed-VPN": {service("1194", "vpn-seed-server", "foo")}})
+					q.To = to
+					all = append(all, asked{q, want, enforcement + " to " + to, false})
+				}
+			}
+			o.judge(t, f, w, families()["IPv4 only"], all)
+		}
+	}
+}
+
 // An edit of one cluster's list changes its own chain, and of a shared one its own entries.
 func TestAnEditChangesTheClustersOwn(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters} {
 		w := workload(enforcement, "")

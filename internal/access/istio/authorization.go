@@ -3,6 +3,7 @@
 package istio
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,10 +105,10 @@ func (p *planner) conditions(c Cluster, chain Chain, r Reach) (out AuthzRule, wh
 	}
 	operation := AuthzOperation{}
 	if len(out.When) == 0 {
-		operation.Ports = []string{strconv.Itoa(int(chain.Port))}
+		operation.Ports = p.seenAs(chain.Port)
 	}
 	if chain.http() && len(r.Names) > 0 && !slices.Contains(r.Names, "*") {
-		operation.Ports = []string{strconv.Itoa(int(chain.Port))}
+		operation.Ports = p.seenAs(chain.Port)
 		for _, n := range lower(r.Names) {
 			operation.Hosts = append(operation.Hosts, n)
 			if strings.HasPrefix(n, "*") {
@@ -193,11 +194,57 @@ func (p *planner) connectRules(c Cluster) (out []AuthzRule) {
 func (p *planner) connectPorts() []AuthzTo {
 	var ports []string
 	for _, c := range p.w.ConnectPorts {
-		ports = append(ports, strconv.Itoa(int(c.Port)))
+		ports = append(ports, p.seenAs(c.Port)...)
 	}
 	if ports == nil {
 		return nil
 	}
 	slices.Sort(ports)
 	return []AuthzTo{{AuthzOperation{Ports: slices.Compact(ports)}}}
+}
+
+// seenAs are the ports that Envoy may see where the gateway listens at one: a header of the PROXY protocol names that of
+// the Service. One that leads to another port too is left out: the rule would be for the connections there as well.
+func (p *planner) seenAs(port uint32) []string {
+	out := []uint32{port}
+	for _, s := range p.f.Services {
+		if s.Metadata.Namespace != p.w.Namespace || len(s.Spec.Selector) == 0 || !subset(s.Spec.Selector, p.w.Labels) {
+			continue
+		}
+		for _, sp := range s.Spec.Ports {
+			if target, ok := p.w.target(sp); !ok || target != port || slices.Contains(out, sp.Port) {
+				continue
+			}
+			if p.elsewhere(sp.Port, port) {
+				problem := Problem{Object: "Service " + s.Metadata.key(), What: fmt.Sprintf("port %d leads to port %d and to "+
+					"others: no AuthorizationPolicy tells them apart behind the PROXY protocol", sp.Port, port)}
+				if !slices.Contains(p.problems, problem) {
+					p.problems = append(p.problems, problem)
+				}
+				continue
+			}
+			out = append(out, sp.Port)
+		}
+	}
+	slices.Sort(out)
+	texts := make([]string, 0, len(out))
+	for _, n := range out {
+		texts = append(texts, strconv.Itoa(int(n)))
+	}
+	return texts
+}
+
+// elsewhere reports whether connections to a port may come to another one than at.
+func (p *planner) elsewhere(port, at uint32) bool {
+	for _, s := range p.f.Services {
+		if s.Metadata.Namespace != p.w.Namespace || len(s.Spec.Selector) == 0 || !subset(s.Spec.Selector, p.w.Labels) {
+			continue
+		}
+		for _, sp := range s.Spec.Ports {
+			if target, ok := p.w.target(sp); sp.Port == port && (!ok || target != at) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(p.chains, func(c Chain) bool { return c.Port == port })
 }

@@ -135,7 +135,7 @@ func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 			if p.Port != number {
 				continue
 			}
-			target, ok := b.target(p)
+			target, ok := b.w.target(p)
 			if !ok { // found by its server names alone
 				b.problem(object, "port %d leads to the target port %s of Service %s, which is not known: "+
 					"give the gateway's container ports", number, p.TargetPort, s.Metadata.key())
@@ -156,7 +156,8 @@ func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 	return out
 }
 
-func (b *chainer) target(p ServicePort) (uint32, bool) {
+// target is the target port of one of a Service.
+func (w Workload) target(p ServicePort) (uint32, bool) {
 	if len(p.TargetPort) == 0 {
 		return p.Port, true
 	}
@@ -168,7 +169,7 @@ func (b *chainer) target(p ServicePort) (uint32, bool) {
 	if json.Unmarshal(p.TargetPort, &name) != nil {
 		return 0, false
 	}
-	port, ok := b.w.PortNames[name]
+	port, ok := w.PortNames[name]
 	return port, ok && port != 0
 }
 
