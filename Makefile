@@ -66,7 +66,7 @@ suite:
 	@go build -C tools -buildvcs=false -o ../bin/suite ./suite
 
 .PHONY: test
-test: suite ## Everything: lint, house, unit with race, full counts, namespace lab, real Kubernetes (root on Debian)
+test: suite ## Everything: lint, house, unit with race, full counts, Istio's pilot, namespace lab, real Kubernetes (root on Debian)
 	@exec bin/suite -kube $(KUBE) all
 
 .PHONY: test-unit
@@ -77,6 +77,10 @@ test-unit: suite ## Unit tests with the race detector
 .PHONY: test-counts
 test-counts: suite ## In full, and without the race detector, what counts less with it
 	@exec bin/suite $(SUITE_FLAGS) counts
+
+.PHONY: test-pilot
+test-pilot: suite ## What Istio's own pilot makes of access lists, and gRPC's RBAC engine decides
+	@exec bin/suite $(SUITE_FLAGS) pilot
 
 .PHONY: test-lab
 test-lab: suite build ## Tests in network namespaces (root)
@@ -177,7 +181,7 @@ clean: ## Remove what the build left in the checkout (the cache stays: see make 
 
 .PHONY: clean-cache
 clean-cache: ## Remove the cached Kubernetes programs and tools
-	rm -rf "$${TOMBOLO_CACHE:-$$HOME/.cache/tombolo}"/{kube,tools}
+	rm -rf "$${TOMBOLO_CACHE:-$$HOME/.cache/tombolo}"/{kube,pilot,tools}
 
 .PHONY: help
 help: ## This list

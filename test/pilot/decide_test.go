@@ -17,6 +17,7 @@ import (
 
 // The gateway's family is no matter: what is written matches by port, not by the name of a listener.
 func TestFamiliesOfAGateway(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	for _, enforcement := range istio.Enforcements() {
 		for name, p := range families() {
@@ -88,6 +89,7 @@ func drawPod(t *rapid.T) pod {
 
 // What is written decides of every flow as the policy does.
 func TestVerdictsAreThePolicys(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	rapid.Check(t, func(t *rapid.T) {
 		w := workload(rapid.SampledFrom(istio.Enforcements()).Draw(t, "enforcement"), rapid.SampledFrom([]string{"", "--zone-a"}).Draw(t, "zone"))

@@ -120,6 +120,7 @@ func spoiling() map[string]func(t *rapid.T, f *istio.Facts, w istio.Workload) {
 // Whatever is spoilt: where the listeners decide otherwise than a list, Coverage says so of that cluster. Where it says
 // that a way is open, it is.
 func TestCoverageSeesWhatIsSpoilt(t *testing.T) {
+	t.Parallel()
 	o := start(t)
 	edits := spoiling()
 	var names []string

@@ -34,6 +34,7 @@ func stages(c config) []stage {
 		{"house", "the law of the house", []string{"deps"}, c.house},
 		{"unit", "unit tests with the race detector", []string{"deps"}, c.unit},
 		{"counts", "full counts, of tests that count less elsewhere", []string{"deps"}, c.counts},
+		{"pilot", "access lists, judged by Istio's pilot and gRPC's RBAC engine", []string{"deps"}, c.pilot},
 		{"lab", "networks in namespaces", []string{"deps", "build"}, c.lab},
 		{"kube", "real Kubernetes", []string{"deps", "build"}, c.kubernetes},
 	}
@@ -56,7 +57,7 @@ func (c config) build(s *stageRun) error {
 }
 
 // tags turns on every test of the repository for the tools that read code.
-const tags = "lab,kube,counts"
+const tags = "lab,kube,counts,pilot"
 
 func (c config) lint(s *stageRun) error {
 	tools, err := c.tools(s)
@@ -225,6 +226,20 @@ func (c config) counts(s *stageRun) error {
 	run := c.suiteOf(packages...)
 	run.only = names
 	return s.test(run, "-tags", "counts", "-count=1")
+}
+
+// pilot runs the tests that ask Istio. Their program is built in advance, where its progress is visible.
+func (c config) pilot(s *stageRun) error {
+	packages, names, err := c.tagged("pilot")
+	if err != nil {
+		return err
+	}
+	if err := s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "pilot"}}); err != nil {
+		return err
+	}
+	run := c.suiteOf(packages...)
+	run.only, run.verbose, run.noSkips = names, true, true
+	return s.test(run, "-tags", "pilot", "-count=1", atATime("parallel"), "-timeout", "20m")
 }
 
 // errNotRoot is the error without the permission for network namespaces.
