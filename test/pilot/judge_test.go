@@ -5,6 +5,7 @@
 package pilot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,7 +104,7 @@ func (o outside) allow(t failing, a answer, q question) bool {
 		}
 		attrs.Request = &authv3.AttributeContext_Request{Http: h}
 	}
-	r, err := o.Check(nil, &authv3.CheckRequest{Attributes: attrs}) //nolint:staticcheck // it has no use for a context
+	r, err := o.Check(context.Background(), &authv3.CheckRequest{Attributes: attrs})
 	if err != nil {
 		t.Fatal(err)
 	}
