@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,7 +40,7 @@ func TestPasses(t *testing.T) {
 	}
 	ext := object(kindExtension, extensionText, "shoot--p--s", "allow", "203.0.113.0/24")
 	ext.SetAnnotations(map[string]string{annotationOperation: "reconcile", "other": "stays"})
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(ext, &objects.AccessPolicy{}).WithObjects(ext,
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(ext, &objects.AccessPolicy{}, &objects.EdgeTenant{}).WithObjects(ext,
 		object(kindCluster, clusterText, "shoot--p--s"),
 		object(kindInfrastructure, `{"metadata": {"name": "s", "namespace": "shoot--p--s"}}`)).Build()
 	var events []string
@@ -78,7 +79,27 @@ func TestPasses(t *testing.T) {
 			t.Fatalf("%s: %v", when, ext.Object)
 		}
 	}
-	see("the first", "Create Succeeded false", 1)
+	enforce := func() { // as package access does
+		t.Helper()
+		var p objects.AccessPolicy
+		var o objects.EdgeTenant
+		for key, x := range map[client.ObjectKey]client.Object{{Name: "shoot--p--s"}: &p, {Namespace: "shoot--p--s", Name: "shoot--p--s"}: &o} {
+			if err := c.Get(t.Context(), key, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Status.Conditions = []metav1.Condition{{Type: objects.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: p.Generation}}
+		o.Status.Conditions = []metav1.Condition{{Type: objects.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: o.Generation}}
+		for _, x := range []client.Object{&p, &o} {
+			if err := c.Status().Update(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	see("the first", "Create Processing false", 1)
+	see("it waits", "Create Processing false", 1)
+	enforce()
+	see("it is in force", "Create Succeeded false", 1)
 	version := ext.GetResourceVersion()
 	see("nothing new", "Create Succeeded false", 1)
 	if ext.GetResourceVersion() != version {
@@ -99,7 +120,9 @@ func TestPasses(t *testing.T) {
 	}
 	see("the same again", "Reconcile Error true", 1)
 	edit("203.0.113.0/25")
-	see("a good list", "Reconcile Succeeded false", 1)
+	see("a good list", "Reconcile Processing false", 1)
+	enforce()
+	see("it is in force", "Reconcile Succeeded false", 1)
 	if len(events) != 2 {
 		t.Errorf("%q", events)
 	}
