@@ -61,18 +61,34 @@ type ShootExtension struct {
 	Disabled       *bool           `json:"disabled,omitempty"`
 }
 
+// Admits reports whether an address is let in by the list alone, without the platform's ranges.
+func (l ACL) Admits(a netip.Addr) bool {
+	return slices.ContainsFunc(l.Ranges, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) }) != l.Deny
+}
+
 // Admit judges the access lists of a Shoot, except those that are disabled. It asks the same of a new list as of one
-// that is changed.
-func Admit(extensions []ShootExtension, most int) []Problem {
+// that is changed. Of Options it takes the maximum, the author and whether the list is forced: which ranges the platform
+// has is not known where Shoots are.
+func Admit(extensions []ShootExtension, o Options) []Problem {
 	var ps problems
 	for i, e := range extensions {
 		if e.Type != Type || e.Disabled != nil && *e.Disabled {
 			continue
 		}
-		_, found := ReadACL(fmt.Sprintf(InShoot, i), e.ProviderConfig, most)
+		at := fmt.Sprintf(InShoot, i)
+		list, found := ReadACL(at, e.ProviderConfig, o.Most)
 		for _, p := range found {
 			ps.add(p)
 		}
+		if !o.Author.IsValid() || !Usable(found) || list.Admits(o.Author) {
+			continue
+		}
+		p := Problem{Path: at + ".rule.cidrs", Cause: Forbidden, Code: fault.CodeLockout, Warning: o.Force,
+			What: fmt.Sprintf("the author of the list, at %s, is locked out", o.Author)}
+		if !o.Force {
+			p.Next = fmt.Sprintf("change the list, or set the annotation %s: \"true\"", AnnotationForce)
+		}
+		ps.add(p)
 	}
 	return ps.all()
 }

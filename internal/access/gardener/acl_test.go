@@ -160,12 +160,34 @@ func TestAdmit(t *testing.T) {
 		"1.2: no rule, refused at once": {extension(`{}`, nil), "spec.extensions[0].providerConfig.rule FieldValueRequired access_list_invalid"},
 		"another type":                  {gardener.ShootExtension{Type: "other", ProviderConfig: []byte(`{}`)}, ""},
 	} {
-		found := gardener.Admit([]gardener.ShootExtension{c.in}, 5)
+		found := gardener.Admit([]gardener.ShootExtension{c.in}, gardener.Options{Most: 5})
 		if got := strings.Join(brief(found), "\n"); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 		if strings.HasPrefix(name, "37") && !strings.Contains(found[0].What, `"FOO"`) {
 			t.Errorf("37: the text is missing in %v", found[0])
+		}
+	}
+}
+
+func TestAdmitItsAuthor(t *testing.T) {
+	for _, c := range []struct {
+		cidrs, action, author string
+		force                 bool
+		want                  string
+	}{
+		{`["192.0.2.0/24"]`, `"ALLOW"`, "192.0.2.7", false, ""},
+		{`["192.0.2.0/24"]`, `"ALLOW"`, "::ffff:192.0.2.7", false, ""},
+		{`["192.0.2.0/24"]`, `"ALLOW"`, "198.51.100.7", false, "spec.extensions[0].providerConfig.rule.cidrs FieldValueForbidden access_list_lockout"},
+		{`["192.0.2.0/24"]`, `"ALLOW"`, "198.51.100.7", true, "warning: spec.extensions[0].providerConfig.rule.cidrs FieldValueForbidden access_list_lockout"},
+		{`["192.0.2.0/24"]`, `"deny"`, "198.51.100.7", false, ""},
+		{`["192.0.2.0/24"]`, `"deny"`, "192.0.2.7", false, "spec.extensions[0].providerConfig.rule.cidrs FieldValueForbidden access_list_lockout"},
+	} {
+		text := strings.Replace(rule("cidrs", c.cidrs), `"ALLOW"`, c.action, 1)
+		found := gardener.Admit([]gardener.ShootExtension{{Type: gardener.Type, ProviderConfig: []byte(text)}},
+			gardener.Options{Author: netip.MustParseAddr(c.author), Force: c.force})
+		if got := strings.Join(brief(found), "\n"); got != c.want {
+			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }

@@ -172,8 +172,30 @@ func TestGardenersListsAreReadAndAnswered(t *testing.T) {
 	x.settled(t, "shoot--p--a")
 	x.agree(t, "drift", "istio-ingress", wanted)
 
+	x.apply(t, shoot("c")+extension("c", "reconcile", "ALLOW", "203.0.113.0/33"))
+	closed := x.answered(t, "c", "Create", "Error")
+	if e := closed.Status.LastError; !strings.HasPrefix(e.Description, "only the platform gets in until a list is accepted: ") {
+		t.Errorf("%+v", e)
+	}
+	wanted["shoot--p--c"] = nil
+	x.agree(t, "a first list that is bad", "istio-ingress", wanted)
+	x.apply(t, extension("c", "reconcile", "ALLOW", "203.0.113.0/24"))
+	x.answered(t, "c", "Create", "Succeeded")
+	wanted["shoot--p--c"] = []string{office, lost}
+	x.agree(t, "it is mended", "istio-ingress", wanted)
+	x.kube(t, "patch", "clusters.extensions.gardener.cloud", "shoot--p--c", "--type=merge",
+		`-p={"spec":{"shoot":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}}}`)
+	x.kube(t, "patch", "extensions.extensions.gardener.cloud", "-n", "shoot--p--c", "acl", "--type=merge",
+		`-p={"metadata":{"finalizers":["extensions.gardener.cloud/acl-extension-service"]}}`)
+	x.kube(t, "delete", "extensions.extensions.gardener.cloud", "-n", "shoot--p--c", "acl") // waits until it is gone
+	x.apply(t, extension("b", "reconcile", "ALLOW", "203.0.113.0/24"))                      // a later pass
+	x.answered(t, "b", "Reconcile", "Succeeded")
+	x.agree(t, "a shoot that is deleted", "istio-ingress", wanted)
+	x.kube(t, "delete", "clusters.extensions.gardener.cloud", "shoot--p--c")
+
 	x.kube(t, "annotate", "extensions.extensions.gardener.cloud", "-n", "shoot--p--a", "acl", "gardener.cloud/operation=migrate")
 	x.answered(t, "a", "Migrate", "Succeeded")
+	delete(wanted, "shoot--p--c")
 	x.agree(t, "the shoot moves", "istio-ingress", wanted)
 	x.kube(t, "delete", "extensions.extensions.gardener.cloud", "-A", "--all")
 	eventually(t, "nothing is left", func() string {

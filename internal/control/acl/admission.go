@@ -58,7 +58,9 @@ func admit(name string, raw []byte, most int) admission.Response {
 	}
 	var found []gardener.Problem
 	if shoot.Metadata.DeletionTimestamp == "" {
-		found = gardener.Admit(shoot.Spec.Extensions, most)
+		from, wrong := gardener.Author(shoot.Metadata.Annotations)
+		found = append(wrong, gardener.Admit(shoot.Spec.Extensions, gardener.Options{Most: most, Author: from,
+			Force: shoot.Metadata.Annotations[gardener.AnnotationForce] == "true"})...)
 	}
 	out := admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: gardener.Usable(found)}}
 	s := &metav1.Status{

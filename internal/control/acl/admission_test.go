@@ -43,6 +43,21 @@ func TestAShootIsJudged(t *testing.T) {
 	if out := admit("s", []byte(`{"spec": {"extensions": [`+list(strings.Replace(good, "192.0.2.0/24", "0.0.0.0/0", 1))+`]}}`), 2); !out.Allowed || len(out.Warnings) != 1 {
 		t.Errorf("%+v", out)
 	}
+	for annotations, want := range map[string]string{
+		`{"tombolo.dev/author-address": "192.0.2.7"}`:                                 "",
+		`{"tombolo.dev/author-address": "198.51.100.7"}`:                              "FieldValueForbidden " + at + ".cidrs",
+		`{"tombolo.dev/author-address": "198.51.100.7", "tombolo.dev/force": "true"}`: "",
+		`{"tombolo.dev/author-address": "me"}`:                                        "FieldValueInvalid metadata.annotations[tombolo.dev/author-address]",
+	} {
+		out := admit("s", []byte(`{"metadata": {"annotations": `+annotations+`}, "spec": {"extensions": [`+list(good)+`]}}`), 2)
+		got := ""
+		if out.Result != nil {
+			got = fmt.Sprint(out.Result.Details.Causes[0].Type, " ", out.Result.Details.Causes[0].Field)
+		}
+		if got != want || strings.Contains(annotations, "force") != (len(out.Warnings) == 1) {
+			t.Errorf("%s: %q, %v", annotations, got, out.Warnings)
+		}
+	}
 	if out := admit("s", []byte(`{`), 2); out.Allowed {
 		t.Error("no JSON")
 	}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/gardener"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
@@ -84,6 +86,7 @@ func Policy(raw []byte, platform Platform) Verdict {
 	if err != nil {
 		return Verdict{Refused: []Finding{{"", err.Error()}}}
 	}
+	from, force, wrong := author(raw)
 	p, findings := policy.Read(name, data, func(string) ([]byte, error) { return nil, errFile })
 	var v Verdict
 	for _, f := range findings {
@@ -93,13 +96,71 @@ func Policy(raw []byte, platform Platform) Verdict {
 			v.refuse(f.Problem)
 		}
 	}
-	if p == nil || platform.rules == nil {
+	v.problems(wrong)
+	if p == nil {
+		return v
+	}
+	v.lockout(p, from, force, platform)
+	if platform.rules == nil {
 		return v
 	}
 	for _, l := range policy.NewEdgeRules(p, platform.rules).Lockouts(platform.insiders, nil) {
 		v.warn("%s/%s: %s are locked out: rule %s denies %s", l.Cluster, l.Flow, l.Who, l.Rule, l.Source)
 	}
 	return v
+}
+
+// author is who wrote an object, as its annotations note it, and whether it counts whoever is locked out.
+func author(raw []byte) (from netip.Addr, force bool, wrong []gardener.Problem) {
+	var o struct {
+		Metadata gardener.Metadata `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return from, false, []gardener.Problem{{Path: "metadata", What: err.Error()}}
+	}
+	from, wrong = gardener.Author(o.Metadata.Annotations)
+	return from, o.Metadata.Annotations[gardener.AnnotationForce] == "true", wrong
+}
+
+// lockout judges whether a policy refuses the API servers that it protects to its author. Other policies are not looked
+// at: one may let the author in, which force says.
+func (v *Verdict) lockout(p *policy.Policy, from netip.Addr, force bool, platform Platform) {
+	if !from.IsValid() {
+		return
+	}
+	in, err := policy.InsiderAt("its author, at", "", from.String(), policy.FlowAPI)
+	if err != nil {
+		v.refuse(conf.Problem{Path: "metadata.annotations", Message: err.Error()})
+		return
+	}
+	all := []*policy.Policy{p}
+	if platform.rules != nil {
+		all = append(all, platform.rules)
+	}
+	for _, l := range policy.NewEdgeRules(all...).Lockouts([]policy.Insider{in}, nil) {
+		what := fmt.Sprintf("%s/%s: %s is locked out: %s", l.Cluster, l.Flow, l.Who, l.Why)
+		if force {
+			v.warn("%s", what)
+		} else {
+			v.refuse(conf.Problem{Path: "rules", Message: fmt.Sprintf("%s; change the list, or set the annotation %s: \"true\"",
+				what, gardener.AnnotationForce)})
+		}
+	}
+}
+
+func (v *Verdict) problems(all []gardener.Problem) {
+	for _, p := range all {
+		text := p.What
+		if p.Next != "" {
+			text += "; " + p.Next
+		}
+		switch {
+		case p.Warning:
+			v.warn("%s: %s", p.Path, text)
+		case len(v.Refused) < most:
+			v.Refused = append(v.Refused, Finding{p.Path, text})
+		}
+	}
 }
 
 // Tenant judges an EdgeTenant. taken says which other one has a claim; "": none.

@@ -55,6 +55,27 @@ func has(t *testing.T, name string, v review.Verdict, refused, warned string) {
 	}
 }
 
+func TestTheAuthorOfAPolicy(t *testing.T) {
+	platform, err := review.NewPlatform([]string{"10.1.0.0/16"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ annotations, refused, warned string }{
+		"nobody noted":     {`{}`, "", ""},
+		"gets in":          {`{"tombolo.dev/author-address":"192.0.2.7"}`, "", ""},
+		"of the platform":  {`{"tombolo.dev/author-address":"10.1.2.3"}`, "", ""},
+		"is locked out":    {`{"tombolo.dev/author-address":"198.51.100.7"}`, "rules: c1/api: its author, at 198.51.100.7 is locked out: ", ""},
+		"is out, forced":   {`{"tombolo.dev/author-address":"198.51.100.7","tombolo.dev/force":"true"}`, "", "c1/api: its author, at 198.51.100.7 is locked out: "},
+		"is no address":    {`{"tombolo.dev/author-address":"me"}`, "metadata.annotations[tombolo.dev/author-address]: it is no address", ""},
+		"mapped, gets in":  {`{"tombolo.dev/author-address":"::ffff:192.0.2.7"}`, "", ""},
+		"is not an object": {`[]`, "metadata: ", ""},
+	} {
+		raw := []byte(`{"apiVersion":"tombolo.dev/v1alpha1","kind":"AccessPolicy","metadata":{"name":"c1","annotations":` +
+			c.annotations + `},"rules":[{"name":"a","clusters":["c1"],"flows":["api"],"sources":["192.0.2.0/24"],"allow":["*"]}]}`)
+		has(t, name, review.Policy(raw, platform), c.refused, c.warned)
+	}
+}
+
 func TestTenants(t *testing.T) {
 	const way = `{"flow":"api","names":["api.c1.example"],"upstreams":["a:1"]}`
 	taken := func(claim string) string {
