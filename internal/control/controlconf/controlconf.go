@@ -167,7 +167,7 @@ func isName(text string) bool {
 func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener,
 		MaxRanges: most(raw.MaxRanges, "maxRanges", add),
-		Former: raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
+		Former:    raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
 	if raw.Gardener != nil && len(raw.Gateways) == 0 {
 		add("gardener", "there are no gateways at which the lists could be enforced")
 	}
