@@ -67,8 +67,8 @@ func (l ACL) Admits(a netip.Addr) bool {
 }
 
 // Admit judges the access lists of a Shoot, except those that are disabled. It asks the same of a new list as of one
-// that is changed. Of Options it takes the maximum, the author and whether the list is forced: which ranges the platform
-// has is not known where Shoots are.
+// that is changed. Of Options it takes the maximum, the author and whether the list is forced: which ranges the
+// platform has is not known where Shoots are.
 func Admit(extensions []ShootExtension, o Options) []Problem {
 	var ps problems
 	for i, e := range extensions {

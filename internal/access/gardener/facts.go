@@ -82,7 +82,8 @@ type Shoot struct {
 // Ends reports whether the control plane at this seed is about to go: the shoot is being deleted, or moves to another
 // seed. Its Extensions go before its API server does.
 func (s Shoot) Ends() bool {
-	return s.Metadata.DeletionTimestamp != "" || s.Status.LastOperation != nil && s.Status.LastOperation.Type == "Migrate" ||
+	last := s.Status.LastOperation
+	return s.Metadata.DeletionTimestamp != "" || last != nil && last.Type == "Migrate" ||
 		s.Status.SeedName != "" && s.Spec.SeedName != "" && s.Status.SeedName != s.Spec.SeedName
 }
 

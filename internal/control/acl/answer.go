@@ -85,9 +85,9 @@ type done struct {
 }
 
 // answer is the status that an Extension should have; nil: the one that it has. clear says that its annotation has to
-// go, which is read at once if it asks for a reconciliation, and stays until it is done if the shoot moves. An operation
-// succeeds when the list is in force, not when it is written: a shoot that is made, or comes from another seed, is open
-// until then. Deleting has no answer: gardenlet waits until the object is gone.
+// go, which is read at once if it asks for a reconciliation, and stays until it is done if the shoot moves. An
+// operation succeeds when the list is in force, not when it is written: a shoot that is made, or comes from another
+// seed, is open until then. Deleting has no answer: gardenlet waits until the object is gone.
 func answer(e extension, d done, now time.Time) (next *status, clear bool) {
 	if e.leaves() || e.migrates() && e.operation() != opMigrate {
 		return nil, false

@@ -104,23 +104,24 @@ func decide(f facts, o options) planned {
 		}
 		out.outcomes = append(out.outcomes, one)
 	}
+	ended := func(ns string) bool { return kept[ns] == "" && !f.stays(ns) }
 	for i := range f.Tenants {
 		t := &f.Tenants[i]
-		if ns := t.Labels[LabelNamespace]; ours(t, ns) && (kept[ns] == "" && !f.stays(ns) || t.Namespace != ns || t.Name != ns) {
+		if ns := t.Labels[LabelNamespace]; ours(t, ns) && (ended(ns) || t.Namespace != ns || t.Name != ns) {
 			out.remove = append(out.remove, t)
 		}
 	}
 	for i := range f.Policies {
 		p := &f.Policies[i]
-		if ns := p.Labels[LabelNamespace]; ours(p, ns) && (kept[ns] == "" && !f.stays(ns) || p.Name != ns) {
+		if ns := p.Labels[LabelNamespace]; ours(p, ns) && (ended(ns) || p.Name != ns) {
 			out.remove = append(out.remove, p)
 		}
 	}
 	return out
 }
 
-// stays reports whether what was written stays although the Extension is gone. Extensions go before API servers do: while
-// a shoot is deleted, or moves to another seed, its control plane must not be open until its Cluster is gone too.
+// stays reports whether what was written stays although the Extension is gone. Extensions go before API servers do:
+// while a shoot is deleted, or moves to another seed, its control plane must not be open until its Cluster is gone too.
 func (f facts) stays(ns string) bool {
 	c, ok := f.Clusters[ns]
 	return ok && (c.Spec.Shoot.Ends() || f.Broken["Cluster "+ns] != "")
