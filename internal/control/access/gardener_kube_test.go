@@ -172,12 +172,26 @@ func TestGardenersListsAreReadAndAnswered(t *testing.T) {
 	x.settled(t, "shoot--p--a")
 	x.agree(t, "drift", "istio-ingress", wanted)
 
+	x.apply(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: shoot-info, namespace: kube-system},
+  data: {nodeNetworks: "10.250.0.0/16,203.0.113.7/32"}}`)
+	wanted["shoot--p--a"] = []string{office, elsewhere, lost}
+	x.agree(t, "another network of the seed", "istio-ingress", wanted)
+
+	x.apply(t, shoot("d")) // it sleeps
+	x.kube(t, "delete", "gateways.networking.istio.io,virtualservices", "-n", "shoot--p--d", "kube-apiserver")
+	x.apply(t, extension("d", "reconcile", "ALLOW", "203.0.113.66/32"))
+	x.answered(t, "d", "Create", "Succeeded")
+	x.apply(t, cluster("d")[:strings.Index(cluster("d"), "apiVersion: tombolo.dev")]) // it wakes up
+	x.settled(t, "shoot--p--d")
+	wanted["shoot--p--d"] = []string{office, lost} // and the seed's
+	x.agree(t, "a shoot that slept", "istio-ingress", wanted)
+
 	x.apply(t, shoot("c")+extension("c", "reconcile", "ALLOW", "203.0.113.0/33"))
 	closed := x.answered(t, "c", "Create", "Error")
 	if e := closed.Status.LastError; !strings.HasPrefix(e.Description, "only the platform gets in until a list is accepted: ") {
 		t.Errorf("%+v", e)
 	}
-	wanted["shoot--p--c"] = nil
+	wanted["shoot--p--c"] = []string{office} // the seed's
 	x.agree(t, "a first list that is bad", "istio-ingress", wanted)
 	x.apply(t, extension("c", "reconcile", "ALLOW", "203.0.113.0/24"))
 	x.answered(t, "c", "Create", "Succeeded")
