@@ -203,8 +203,8 @@ func (p *planner) connectPorts() []AuthzTo {
 	return []AuthzTo{{AuthzOperation{Ports: slices.Compact(ports)}}}
 }
 
-// seenAs are the ports that Envoy may see where the gateway listens at one: a header of the PROXY protocol names that of
-// the Service. One that leads to another port too is left out: the rule would be for the connections there as well.
+// seenAs are the ports that Envoy may see where the gateway listens at one: a header of the PROXY protocol names that
+// of the Service. One that leads to another port too is left out: the rule would be for the connections there as well.
 func (p *planner) seenAs(port uint32) []string {
 	out := []uint32{port}
 	for _, s := range p.f.Services {
