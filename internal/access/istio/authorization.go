@@ -216,8 +216,8 @@ func (p *planner) seenAs(port uint32) []string {
 				continue
 			}
 			if p.elsewhere(sp.Port, port) {
-				problem := Problem{Object: "Service " + s.Metadata.key(), What: fmt.Sprintf("port %d leads to port %d and to "+
-					"others: no AuthorizationPolicy tells them apart behind the PROXY protocol", sp.Port, port)}
+				problem := Problem{Object: "Service " + s.Metadata.key(), What: fmt.Sprintf("port %d leads to port %d "+
+					"and to others: no AuthorizationPolicy tells them apart behind the PROXY protocol", sp.Port, port)}
 				if !slices.Contains(p.problems, problem) {
 					p.problems = append(p.problems, problem)
 				}
