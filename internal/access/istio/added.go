@@ -75,11 +75,20 @@ type addedChain struct {
 	value any
 }
 
+// adds reports whether a patch adds chains.
+func (p ConfigPatch) adds() bool {
+	operation := p.Patch.Operation
+	return (p.ApplyTo == "FILTER_CHAIN" || p.ApplyTo == "LISTENER") &&
+		(operation == "ADD" || strings.HasPrefix(operation, "INSERT"))
+}
+
 // addedChains are those of a patch; nil if it adds none.
 func addedChains(p ConfigPatch) ([]addedChain, error) {
-	if operation := p.Patch.Operation; p.ApplyTo != "FILTER_CHAIN" && p.ApplyTo != "LISTENER" ||
-		operation != "ADD" && !strings.HasPrefix(operation, "INSERT") {
+	if !p.adds() {
 		return nil, nil
+	}
+	if p.chains != nil {
+		return p.chains, nil
 	}
 	v, err := generic(p.Patch.Value)
 	if err != nil {
@@ -102,6 +111,16 @@ func addedChains(p ConfigPatch) ([]addedChain, error) {
 		out = append(out, addedChain{at: -1, port: port, value: c})
 	}
 	return out, nil
+}
+
+// Prepare reads the chains that an EnvoyFilter adds once for all questions to it and its copies.
+func (e *EnvoyFilter) Prepare() {
+	for i := range e.Spec.ConfigPatches {
+		p := &e.Spec.ConfigPatches[i]
+		if chains, err := addedChains(*p); err == nil {
+			p.chains = chains
+		}
+	}
 }
 
 // addedFilters are the filters of an added chain as they are written.
@@ -199,6 +218,12 @@ func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
 	}
 	walk(v, func(s string) { all = append(all, s); see(s) }, see)
 	slices.Sort(all)
+	all = slices.DeleteFunc(all, func(s string) bool { // most name no service
+		return !strings.Contains(s, ".svc") && !strings.Contains(s, "--kube-apiserver-socket")
+	})
+	if len(all) == 0 {
+		return anywhere
+	}
 	for _, ns := range slices.Sorted(maps.Keys(b.home)) {
 		for _, s := range all {
 			if strings.Contains(s, "."+ns+".svc") || strings.Contains(s, ns+"--kube-apiserver-socket") {

@@ -14,14 +14,17 @@ import (
 // priority of the EnvoyFilters: after all others, so that INSERT_FIRST puts a guard before whatever they insert.
 const priority = 1000
 
+// guardPrefix begins the name of every filter that is written here.
+const guardPrefix = "tombolo-access-"
+
 // GuardName is the name of the filter that guards a cluster in a chain.
-func GuardName(cluster string) string { return "tombolo-access-" + cluster }
+func GuardName(cluster string) string { return guardPrefix + cluster }
 
 // connectGuard is the name of a filter of a CONNECT port.
 const connectGuard = "tombolo-access-connect"
 
 // isGuard reports whether a filter is one that is written here.
-func isGuard(name string) bool { return strings.HasPrefix(name, "tombolo-access-") }
+func isGuard(name string) bool { return strings.HasPrefix(name, guardPrefix) }
 
 func (p *planner) envoyFilter(name, cluster string, patches []ConfigPatch) EnvoyFilter {
 	return EnvoyFilter{

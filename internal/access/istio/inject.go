@@ -17,20 +17,40 @@ import (
 //
 // A chain that leads to several clusters, or wherever a client wants, gets no guard: Coverage reports it.
 func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
+	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], true)
+}
+
+// Insert is Inject for one who does not know when a guard may go: none is taken out of a chain that should have none.
+func Insert(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
+	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], false)
+}
+
+// spot is a chain of an EnvoyFilter: its patch, and where it is among those of the patch.
+type spot struct{ patch, chain int }
+
+// wanted are the guards of the chains that some EnvoyFilters add, for each of them.
+func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot]*filter {
+	out := make([]map[spot]*filter, len(filters))
+	for _, w := range workloads {
+		chains, _ := Chains(Facts{EnvoyFilters: filters, Clusters: f.Clusters}, w)
+		for _, c := range chains {
+			g := injected(f.Clusters, c)
+			if g == nil || c.Kind != Added {
+				continue
+			}
+			if out[c.filter] == nil {
+				out[c.filter] = map[spot]*filter{}
+			}
+			out[c.filter][spot{c.patch, c.chain}] = g
+		}
+	}
+	return out
+}
+
+// guarded puts guards into an EnvoyFilter, and takes others out if it may.
+func (e EnvoyFilter) guarded(wanted map[spot]*filter, takes bool) (out EnvoyFilter, changed bool) {
 	if e.Metadata.Labels[LabelManagedBy] == ManagedBy {
 		return e, false
-	}
-	wanted := map[[2]int]*filter{} // by patch and chain
-	for _, w := range workloads {
-		if !w.attached(e.Metadata, e.Spec) {
-			continue
-		}
-		chains, _ := Chains(Facts{EnvoyFilters: []EnvoyFilter{e}, Clusters: f.Clusters}, w)
-		for _, c := range chains {
-			if g := injected(f.Clusters, c); g != nil {
-				wanted[[2]int{c.patch, c.chain}] = g
-			}
-		}
 	}
 	out = e
 	for i, p := range e.Spec.ConfigPatches {
@@ -40,7 +60,9 @@ func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, cha
 		}
 		value := p.Patch.Value
 		for _, c := range chains {
-			value = edit(value, place(p, c.at), wanted[[2]int{i, c.at}])
+			if guard := wanted[spot{i, c.at}]; (guard != nil || takes) && !c.has(guard) {
+				value = edit(value, place(p, c.at), guard)
+			}
 		}
 		if bytes.Equal(value, p.Patch.Value) {
 			continue
@@ -48,9 +70,25 @@ func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, cha
 		if !changed {
 			out.Spec.ConfigPatches, changed = slices.Clone(e.Spec.ConfigPatches), true
 		}
-		out.Spec.ConfigPatches[i].Patch.Value = value
+		out.Spec.ConfigPatches[i].Patch.Value, out.Spec.ConfigPatches[i].chains = value, nil
 	}
 	return out, changed
+}
+
+// has reports whether a chain has this guard, first and alone; nil: whether it has none.
+func (c addedChain) has(guard *filter) bool {
+	filters, _ := field(c.value, "filters").([]any)
+	guards := 0
+	for _, f := range filters {
+		if name, ok := field(f, "name").(string); ok && isGuard(name) {
+			guards++
+		}
+	}
+	if guard == nil || guards != 1 {
+		return guard == nil && guards == 0
+	}
+	var want any
+	return json.Unmarshal(guard.raw(), &want) == nil && reflect.DeepEqual(filters[0], want)
 }
 
 // injected is the guard for an added chain; nil: none is wanted, or none can be.

@@ -27,6 +27,7 @@ type Meta struct {
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
 	CreationTimestamp string            `json:"creationTimestamp,omitempty"` // RFC 3339 in UTC: it sorts as a text
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`   // that was read
 }
 
 func (m Meta) key() string { return m.Namespace + "/" + m.Name }
@@ -150,6 +151,8 @@ type ConfigPatch struct {
 	ApplyTo string     `json:"applyTo,omitempty"`
 	Match   PatchMatch `json:"match"`
 	Patch   Patch      `json:"patch"`
+
+	chains []addedChain // see Prepare
 }
 
 // PatchMatch says what is patched.

@@ -97,6 +97,13 @@ func Order(have, want Planned) (out []Step) {
 		steps[at].Write = append(steps[at].Write, o.ref)
 		steps[at].Await = true
 	}
+	for _, i := range want.Injected {
+		at := 0
+		if i.Loses {
+			at = 2
+		}
+		steps[at].Write, steps[at].Await = append(steps[at].Write, i.Ref()), true
+	}
 	steps[2].Loses = true
 	guards, data := Step{Loses: true}, Step{Loses: true}
 	for _, o := range have.all() {

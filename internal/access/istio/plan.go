@@ -14,6 +14,7 @@ type Planned struct {
 	EnvoyFilters          []EnvoyFilter
 	AuthorizationPolicies []AuthorizationPolicy
 	ConfigMaps            []ConfigMap
+	Injected              []Injection `json:",omitempty"` // see Injections
 	Covered               []Covered
 }
 
