@@ -101,7 +101,8 @@ func (p *planner) awaited(c Cluster) map[int][]string {
 	for i, w := range c.Ways {
 		for _, h := range w.Hosts {
 			if w.Listed() && !partOfLabel(h) && !slices.ContainsFunc(p.chains, func(o Chain) bool {
-				return len(o.SNI) == 0 && o.leadsTo(c.Name) && !o.Connect || slices.Contains(o.SNI, h) && o.Kind != Added
+				return o.Kind != Added &&
+					(len(o.SNI) == 0 && o.leadsTo(c.Name) && !o.Connect || slices.Contains(o.SNI, h))
 			}) {
 				out[i] = append(out[i], h)
 			}

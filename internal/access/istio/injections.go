@@ -25,12 +25,14 @@ func (i Injection) Clusters() []string {
 	return slices.Compact(out)
 }
 
-// Injections are what has to change in the EnvoyFilters of others in some namespaces. Guards are taken out of one only
-// when all others are in it, so that putting them in waits for nothing.
-func Injections(f Facts, namespaces []string, workloads ...Workload) (out []Injection) {
+// Injections are what has to change in the EnvoyFilters of others that count at some gateways, and in those of former
+// namespaces. Guards are taken out of one only when all others are in it, so that putting them in waits for nothing.
+func Injections(f Facts, former []string, workloads ...Workload) (out []Injection) {
 	var adding []EnvoyFilter
 	for _, e := range f.EnvoyFilters {
-		if slices.Contains(namespaces, e.Metadata.Namespace) && slices.ContainsFunc(e.Spec.ConfigPatches, ConfigPatch.adds) {
+		reads := func(w Workload) bool { return w.Reads(e.Metadata.Namespace) }
+		if (slices.ContainsFunc(workloads, reads) || slices.Contains(former, e.Metadata.Namespace)) &&
+			slices.ContainsFunc(e.Spec.ConfigPatches, ConfigPatch.adds) {
 			adding = append(adding, e)
 		}
 	}

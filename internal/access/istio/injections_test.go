@@ -47,7 +47,7 @@ func TestInsertTakesNothingOut(t *testing.T) {
 
 func TestInjections(t *testing.T) {
 	w := gateway(istio.Auto)
-	namespaces := []string{"istio-ingress", "istio-system"}
+	former := []string{"istio-former"}
 	allow, none := list("203.0.113.0/24"), policy.SourceList{}
 	guarded := func(e istio.EnvoyFilter) istio.EnvoyFilter {
 		name := strings.TrimPrefix(e.Metadata.Name, "shoot--p--")
@@ -60,6 +60,8 @@ func TestInjections(t *testing.T) {
 	elsewhere.Metadata.Namespace = "other"
 	root := addsFor("a")
 	root.Metadata.Namespace = "istio-system"
+	moved := guarded(addsFor("a"))
+	moved.Metadata.Namespace = "istio-former"
 	insert := adds("FILTER_CHAIN", apiserverProxy)
 	insert.Spec.ConfigPatches[0].ApplyTo = "NETWORK_FILTER"
 	for what, one := range map[string]struct {
@@ -76,11 +78,12 @@ func TestInjections(t *testing.T) {
 		"one comes and one goes":  {both, allow, none, "false"},
 		"one goes":                {both, none, none, "true"},
 		"no chain":                {insert, allow, none, ""},
+		"the gateway moved away":  {moved, allow, none, "true"},
 		"another cluster's alone": {addsFor("a"), none, allow, ""},
 	} {
 		f := seed(shoot("a", one.a), shoot("b", one.b))
 		f.EnvoyFilters = []istio.EnvoyFilter{one.have}
-		got := istio.Injections(f, namespaces, w)
+		got := istio.Injections(f, former, w)
 		if len(got) == 0 && one.loses == "" {
 			continue
 		}
@@ -93,7 +96,7 @@ func TestInjections(t *testing.T) {
 		}
 		for range 3 { // the passes of the controller
 			f.EnvoyFilters[0] = got[0].After
-			if got = istio.Injections(f, namespaces, w); len(got) == 0 {
+			if got = istio.Injections(f, former, w); len(got) == 0 {
 				break
 			}
 		}
@@ -128,7 +131,7 @@ func BenchmarkInjections(b *testing.B) {
 	}
 	b.Run("all", func(b *testing.B) {
 		for b.Loop() {
-			if got := istio.Injections(f, []string{"istio-ingress"}, w); len(got) > 0 {
+			if got := istio.Injections(f, nil, w); len(got) > 0 {
 				b.Fatal("something changed")
 			}
 		}

@@ -45,6 +45,9 @@ func (c *coverage) note(j judged, versions map[istio.Ref]string, others bool, ga
 	}
 	for _, o := range j.facts.EnvoyFilters {
 		count(istio.KindEnvoyFilter, o.Metadata)
+		for _, name := range o.Guarded() { // somebody else's
+			own[name] = append(own[name], o.Metadata.Namespace+"/"+o.Metadata.Name+"@"+o.Metadata.ResourceVersion)
+		}
 	}
 	for _, o := range j.facts.AuthorizationPolicies {
 		count(istio.KindAuthorizationPolicy, o.Metadata)

@@ -49,25 +49,32 @@ func TestInjections(t *testing.T) {
 		}
 		e.Metadata.Namespace = c.namespace
 		facts := istio.Facts{EnvoyFilters: []istio.EnvoyFilter{e}, Clusters: []istio.Cluster{c.cluster}}
-		found := injections(facts, gateways)
+		found := istio.Injections(facts, nil, gateways...)
 		if len(found) == 1 != c.guarded {
 			t.Fatalf("%s: %v", c.what, found)
 		}
 		if !c.guarded {
 			continue
 		}
-		of, err := found[0].patch("7")
+		of, err := patchOf(found[0], "7")
 		if err != nil || !strings.HasPrefix(string(of), strings.TrimSuffix(string(data), "]")) ||
 			!strings.Contains(string(of), `{"op":"replace","path":"/metadata/resourceVersion","value":"7"}`) {
 			t.Errorf("%s: %s, %v", c.what, of, err)
 		}
-		facts.EnvoyFilters[0] = found[0].after
-		if again := injections(facts, gateways); len(again) > 0 {
+		facts.EnvoyFilters[0] = found[0].After
+		if again := istio.Injections(facts, nil, gateways...); len(again) > 0 {
 			t.Errorf("%s: %v", c.what, again)
 		}
 		facts.Clusters[0] = free
-		if gone := injections(facts, gateways); len(gone) != 1 || strings.Contains(
-			string(gone[0].after.Spec.ConfigPatches[0].Patch.Value), "rbac") {
+		stored, err := json.Marshal(found[0].After)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := answer(stored, c.namespace, facts.Clusters, gateways); data != nil || err != nil {
+			t.Errorf("%s: the webhook takes a guard out: %s, %v", c.what, data, err)
+		}
+		if gone := istio.Injections(facts, nil, gateways...); len(gone) != 1 || !gone[0].Loses || strings.Contains(
+			string(gone[0].After.Spec.ConfigPatches[0].Patch.Value), "rbac") {
 			t.Errorf("%s: the guard does not go: %v", c.what, gone)
 		}
 	}

@@ -39,25 +39,40 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 			}
 		}
 	}
+	out.want.Injected = istio.Injections(facts, c.Former, c.Gateways...)
 	if len(w.Held()) > 0 {
 		return out
 	}
-	taken := others(facts)
-	for _, s := range istio.Order(istio.Owned(facts, c.Namespaces()...), out.want) {
+	var ours istio.Planned
+	ours, out.foreign = apart(out.want, others(facts))
+	for _, s := range istio.Order(istio.Owned(facts, c.Namespaces()...), ours) {
 		if s.Loses && len(out.foreign) > 0 { // what would replace it cannot be written
 			break
 		}
-		s.Write = slices.DeleteFunc(s.Write, func(r istio.Ref) bool {
-			if taken[r] {
-				out.foreign = append(out.foreign, r)
-			}
-			return taken[r]
-		})
-		if len(s.Write)+len(s.Remove) > 0 {
-			out.steps = append(out.steps, s)
-		}
+		out.steps = append(out.steps, s)
 	}
 	return out
+}
+
+// apart is a plan without the objects whose names somebody else has, and these.
+func apart(p istio.Planned, taken map[istio.Ref]bool) (out istio.Planned, foreign []istio.Ref) {
+	gone := func(kind string, m istio.Meta) bool {
+		r := istio.Ref{Kind: kind, Namespace: m.Namespace, Name: m.Name}
+		if taken[r] {
+			foreign = append(foreign, r)
+		}
+		return taken[r]
+	}
+	out = p
+	out.ConfigMaps = slices.DeleteFunc(slices.Clone(p.ConfigMaps), func(o istio.ConfigMap) bool {
+		return gone(istio.KindConfigMap, o.Metadata)
+	})
+	out.AuthorizationPolicies = slices.DeleteFunc(slices.Clone(p.AuthorizationPolicies),
+		func(o istio.AuthorizationPolicy) bool { return gone(istio.KindAuthorizationPolicy, o.Metadata) })
+	out.EnvoyFilters = slices.DeleteFunc(slices.Clone(p.EnvoyFilters), func(o istio.EnvoyFilter) bool {
+		return gone(istio.KindEnvoyFilter, o.Metadata)
+	})
+	return out, foreign
 }
 
 // others are the objects that somebody else wrote.

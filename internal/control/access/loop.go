@@ -122,11 +122,10 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	j := judge(l.cfg, l.memory.Read(inputs(s.policies, s.tenants)), s.facts)
 	now := time.Now()
 	write, remove, at := l.gate.due(j.steps, now)
-	failed := l.do(ctx, j.want, write, remove)
-	inside := l.inject(ctx, j, s.foreign)
-	if len(failed) > 0 {
+	failed, blocked := l.do(ctx, j.want, write, remove)
+	if blocked {
 		l.gate.failed(now)
-	} else if since > 0 && len(write)+len(remove) > 0 {
+	} else if len(failed) == 0 && since > 0 && len(write)+len(remove) > 0 {
 		l.told.Seconds.Observe(time.Since(time.Unix(0, since)).Seconds())
 	}
 	l.last = j
@@ -144,9 +143,6 @@ func (l *loop) pass(parent context.Context) time.Duration {
 			}
 		}
 	}
-	for r, why := range inside {
-		o.failed[r], o.pending = why, append(o.pending, r)
-	}
 	stored := l.statuses(ctx, &o, s)
 	l.tell(&o)
 	switch {
@@ -160,20 +156,33 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	return 0
 }
 
-// do writes, and if all of that succeeded removes. It says what failed.
-func (l *loop) do(ctx context.Context, p istio.Planned, write, remove []istio.Ref) map[istio.Ref]string {
-	failed := map[istio.Ref]string{}
+// do writes, and if all of ours succeeded removes: nothing that is ours waits for an object of others. It says what
+// failed, and whether some of it was ours.
+func (l *loop) do(ctx context.Context, p istio.Planned, write, remove []istio.Ref) (map[istio.Ref]string, bool) {
+	failed, blocked := map[istio.Ref]string{}, false
+	injected := map[istio.Ref]istio.Injection{}
+	for _, i := range p.Injected {
+		injected[i.Ref()] = i
+	}
 	for _, r := range write {
-		l.note(failed, "write", r, l.writer.write(ctx, p, r))
+		if i, foreign := injected[r]; foreign {
+			l.note(failed, "inject", r, l.writer.inject(ctx, i))
+			continue
+		}
+		err := l.writer.write(ctx, p, r)
+		l.note(failed, "write", r, err)
+		blocked = blocked || err != nil
 	}
 	for _, r := range remove {
-		if len(failed) > 0 {
+		if blocked {
 			failed[r] = "it waits for what cannot be written"
 			continue
 		}
-		l.note(failed, "remove", r, l.writer.remove(ctx, r))
+		err := l.writer.remove(ctx, r)
+		l.note(failed, "remove", r, err)
+		blocked = blocked || err != nil
 	}
-	return failed
+	return failed, blocked
 }
 
 // note tells what came of an action on an object.

@@ -38,7 +38,6 @@ type seen struct {
 	policies []objects.AccessPolicy
 	tenants  []objects.EdgeTenant
 	versions map[istio.Ref]string // of what is ours
-	foreign  map[istio.Ref]string // of EnvoyFilters of others
 	others   bool                 // something changed that others wrote
 }
 
@@ -57,7 +56,7 @@ type decoded struct {
 
 // read lists everything.
 func (r *reader) read(ctx context.Context) (seen, error) {
-	out := seen{versions: map[istio.Ref]string{}, foreign: map[istio.Ref]string{}}
+	out := seen{versions: map[istio.Ref]string{}}
 	known := make(map[istio.Ref]decoded, len(r.known))
 	changed := false
 	for _, kind := range r.kinds {
@@ -74,11 +73,12 @@ func (r *reader) read(ctx context.Context) (seen, error) {
 			ref := istio.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 			one, there := r.known[ref]
 			if !there || one.version != u.GetResourceVersion() {
-				var err error
-				if one, err = decode(kind.Kind, u); err != nil {
+				next, err := decode(kind.Kind, u)
+				if err != nil {
 					return out, err
 				}
-				changed = changed || one.foreign
+				changed = changed || next.foreign && !(there && onlyGuards(one, next))
+				one = next
 			}
 			known[ref] = one
 			out.add(ref, one)
@@ -111,6 +111,13 @@ func own(ctx context.Context, from client.Reader) ([]objects.AccessPolicy, []obj
 		slices.DeleteFunc(tenants.Items, func(o objects.EdgeTenant) bool { return leaves(o.ObjectMeta) }), nil
 }
 
+// onlyGuards reports whether an EnvoyFilter of somebody else differs in guards alone, which count as ours.
+func onlyGuards(old, next decoded) bool {
+	a, ok := old.value.(*istio.EnvoyFilter)
+	b, is := next.value.(*istio.EnvoyFilter)
+	return ok && is && old.foreign && istio.SameButGuards(*a, *b)
+}
+
 func decode(kind string, u *unstructured.Unstructured) (decoded, error) {
 	out := decoded{version: u.GetResourceVersion(), foreign: u.GetLabels()[istio.LabelManagedBy] != istio.ManagedBy}
 	switch kind {
@@ -131,15 +138,18 @@ func decode(kind string, u *unstructured.Unstructured) (decoded, error) {
 	if err != nil {
 		return out, err
 	}
-	return out, json.Unmarshal(data, out.value)
+	if err := json.Unmarshal(data, out.value); err != nil {
+		return out, err
+	}
+	if e, is := out.value.(*istio.EnvoyFilter); is {
+		e.Prepare()
+	}
+	return out, nil
 }
 
 func (s *seen) add(ref istio.Ref, one decoded) {
-	switch {
-	case !one.foreign:
+	if !one.foreign {
 		s.versions[ref] = one.version
-	case ref.Kind == istio.KindEnvoyFilter:
-		s.foreign[ref] = one.version
 	}
 	switch o := one.value.(type) {
 	case *istio.Gateway:

@@ -46,6 +46,11 @@ func owners(plans ...istio.Planned) map[istio.Ref]string {
 		for _, o := range p.ConfigMaps {
 			add(istio.KindConfigMap, o.Metadata)
 		}
+		for _, i := range p.Injected {
+			if of := i.Clusters(); len(of) == 1 {
+				out[i.Ref()] = of[0]
+			}
+		}
 	}
 	return out
 }

@@ -118,16 +118,18 @@ func (x *webhook) answer(ctx context.Context, r admission.Request) (admission.Re
 	return out, nil
 }
 
-// answer is the patch of an EnvoyFilter in a namespace; nil: it stays as it is.
+// answer is the patch of an EnvoyFilter in a namespace; nil: it stays as it is. No guard is taken out: that is left to
+// the replica that leads, which knows when it may go.
 func answer(raw []byte, namespace string, all []istio.Cluster, gateways []istio.Workload) ([]byte, error) {
 	var e istio.EnvoyFilter
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return nil, err
 	}
 	e.Metadata.Namespace = cmp.Or(e.Metadata.Namespace, namespace)
-	after, changed := istio.Inject(e, istio.Facts{Clusters: all}, gateways...)
+	e.Prepare()
+	after, changed := istio.Insert(e, istio.Facts{Clusters: all}, gateways...)
 	if !changed {
 		return nil, nil
 	}
-	return injection{before: e, after: after}.patch("")
+	return patchOf(istio.Injection{Before: e, After: after}, "")
 }

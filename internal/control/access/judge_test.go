@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/control/clusters"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+)
+
+// known is a world with one cluster, whose list admits one range.
+func known(protected bool) clusters.World {
+	list := policy.SourceList{Protected: protected}
+	if protected {
+		list.Allow = []policy.SourceEntry{{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Rule: "office"}}
+	}
+	return clusters.World{Clusters: []istio.Cluster{{Name: "c1", Namespace: "shoot--p--c1", Ways: []istio.Way{
+		{Flow: "api", Hosts: []string{"api.c1.example.org"}, List: list}}}}}
+}
+
+// stored is an EnvoyFilter of somebody else that adds a chain to the cluster c1.
+func stored(t *testing.T, name string) istio.EnvoyFilter {
+	t.Helper()
+	var e istio.EnvoyFilter
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(foreign, "--p--a.", "--p--c1.")), &e); err != nil {
+		t.Fatal(err)
+	}
+	e.Metadata = istio.Meta{Name: name, Namespace: "istio-ingress", ResourceVersion: "7"}
+	e.Prepare()
+	return e
+}
+
+func TestGuardsInFiltersOfOthers(t *testing.T) {
+	c := controlconf.Access{Gateways: []istio.Workload{{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"},
+		Enforcement: istio.EnvoyFilters}}}
+	names := func(j judged, loses bool) (out []string) {
+		for _, s := range j.steps {
+			for _, r := range s.Write {
+				if s.Loses == loses {
+					out = append(out, r.Name)
+				}
+			}
+		}
+		return out
+	}
+	facts := istio.Facts{EnvoyFilters: []istio.EnvoyFilter{stored(t, "shoot--p--c1")}}
+	j := judge(c, known(true), facts)
+	if got := names(j, false); !slices.Equal(got, []string{"tombolo-api-c1", "shoot--p--c1"}) {
+		t.Fatalf("%+v", j.steps)
+	}
+	if owner := owners(j.want)[j.want.Injected[0].Ref()]; owner != "c1" {
+		t.Errorf("it is for %q", owner)
+	}
+	held := known(true)
+	held.Tenants = []clusters.Ways{{Name: "c2", Lost: true}}
+	if j := judge(c, held, facts); len(j.steps) > 0 {
+		t.Errorf("nothing may change: %+v", j.steps)
+	}
+
+	facts.EnvoyFilters[0] = j.want.Injected[0].After
+	if j := judge(c, known(true), facts); slices.Contains(names(j, false), "shoot--p--c1") {
+		t.Errorf("it is written again: %+v", j.steps)
+	}
+	j = judge(c, known(false), facts)
+	if len(names(j, false)) > 0 || !slices.Equal(names(j, true), []string{"shoot--p--c1"}) {
+		t.Errorf("the list is gone: %+v", j.steps)
+	}
+
+	taken := stored(t, "tombolo-api-c1") // a name that ours should have
+	facts.EnvoyFilters = append(facts.EnvoyFilters, taken)
+	j = judge(c, known(true), facts)
+	if !slices.Equal(names(j, false), []string{"tombolo-api-c1"}) || len(j.foreign) != 1 || len(j.want.Injected) != 1 {
+		t.Errorf("it gets its guard, and is not written over: %+v, %v", j.steps, j.foreign)
+	}
+	if j = judge(c, known(false), facts); len(names(j, true)) != 1 {
+		t.Errorf("%+v", j.steps)
+	}
+}
+
+func TestGuardsOfOthersAreNoChangeOfOthers(t *testing.T) {
+	c := controlconf.Access{Gateways: []istio.Workload{{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"}}}}
+	e := stored(t, "shoot--p--c1")
+	i := judge(c, known(true), istio.Facts{EnvoyFilters: []istio.EnvoyFilter{e}}).want.Injected[0]
+	other := stored(t, "shoot--p--c1")
+	other.Spec.Priority = 1
+	for _, one := range []struct {
+		next istio.EnvoyFilter
+		only bool
+	}{{i.After, true}, {e, true}, {other, false}} {
+		if got := onlyGuards(decoded{foreign: true, value: &e}, decoded{foreign: true, value: &one.next}); got != one.only {
+			t.Errorf("%+v: %v", one.next, got)
+		}
+	}
+	if onlyGuards(decoded{foreign: true, value: &istio.Gateway{}}, decoded{value: &istio.Gateway{}}) {
+		t.Error("a Gateway has no guards")
+	}
+}
