@@ -324,6 +324,9 @@ func controllerInjection(o ControllerOptions, m meta) document {
 					`object.spec.configPatches.exists(p, has(p.applyTo) && p.applyTo in ["FILTER_CHAIN", "LISTENER"] && ` +
 					`has(p.patch) && has(p.patch.operation) && ` +
 					`(p.patch.operation == "ADD" || p.patch.operation.startsWith("INSERT")))`},
+				// A replica that knows less than the one that leads must not change what that one writes.
+				{"not-by-the-controller", `request.userInfo.username != "system:serviceaccount:` + o.Namespace + ":" + o.Name +
+					`"`},
 			},
 		}}}
 }

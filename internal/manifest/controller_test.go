@@ -55,7 +55,8 @@ func TestController(t *testing.T) {
 	}
 	for _, part := range []string{
 		"kind: MutatingWebhookConfiguration", "values: [istio-ingress, istio-system]", "reinvocationPolicy: IfNeeded",
-		"name: adds-filter-chains", "resources: [mutatingwebhookconfigurations]", "namespace: istio-system",
+		"name: adds-filter-chains",
+		`request.userInfo.username != "system:serviceaccount:tombolo-system:tombolo-controller"`, "resources: [mutatingwebhookconfigurations]", "namespace: istio-system",
 	} {
 		if !strings.Contains(string(out), part) {
 			t.Errorf("with a gateway there is no %q", part)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +31,7 @@ func Feature(cfg controlconf.Access) manager.Feature {
 		recorder := h.GetEventRecorder("tombolo-controller")
 		hook := newWebhook(cfg, h)
 		h.GetWebhookServer().Register(webhookPath, &admission.Webhook{Handler: hook})
+		h.Unready(hook.unready)
 		if err := h.Add(hook); err != nil {
 			return err
 		}
@@ -155,13 +157,25 @@ func watch(ctx context.Context, c cache.Cache, kind client.Object, changed func(
 		AddFunc:    func(any) { changed() },
 		DeleteFunc: func(any) { changed() },
 		UpdateFunc: func(old, next any) {
-			a, ok := old.(client.Object)
-			b, is := next.(client.Object)
-			if !ok || !is || a.GetGeneration() != b.GetGeneration() || a.GetGeneration() == 0 &&
-				a.GetResourceVersion() != b.GetResourceVersion() || !maps.Equal(a.GetLabels(), b.GetLabels()) {
+			if !same(old, next) {
 				changed()
 			}
 		},
 	})
 	return err
+}
+
+// same reports whether an update changed nothing that is read of an object. What is in force of a refused policy is in
+// its status, where another replica may have noted it.
+func same(old, next any) bool {
+	a, ok := old.(client.Object)
+	b, is := next.(client.Object)
+	if !ok || !is || a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() ||
+		a.GetGeneration() == 0 && a.GetResourceVersion() != b.GetResourceVersion() ||
+		!maps.Equal(a.GetLabels(), b.GetLabels()) {
+		return false
+	}
+	p, ok := old.(*objects.AccessPolicy)
+	q, is := next.(*objects.AccessPolicy)
+	return !ok || !is || equality.Semantic.DeepEqual(p.Status.Refused, q.Status.Refused)
 }

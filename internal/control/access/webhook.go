@@ -35,6 +35,7 @@ const webhookPath = "/mutate/envoyfilter"
 type webhook struct {
 	cfg    controlconf.Access
 	host   manager.Host
+	wake   chan struct{}
 	ready  atomic.Bool // the caches have been read
 	stale  atomic.Bool // something changed since world was read
 	mu     sync.Mutex
@@ -43,23 +44,56 @@ type webhook struct {
 }
 
 func newWebhook(cfg controlconf.Access, h manager.Host) *webhook {
-	return &webhook{cfg: cfg, host: h, memory: clusters.Memory{Always: istio.ReadAlways(cfg.AdditionalRanges)}}
+	return &webhook{cfg: cfg, host: h, wake: make(chan struct{}, 1),
+		memory: clusters.Memory{Always: istio.ReadAlways(cfg.AdditionalRanges)}}
 }
 
 // NeedLeaderElection says that all replicas answer.
 func (*webhook) NeedLeaderElection() bool { return false }
 
-// Start follows the lists until ctx ends.
+// Start follows the lists until ctx ends. It reads each change at once: of an object that is refused, what was in force
+// has to be known, and the next question should not wait.
 func (x *webhook) Start(ctx context.Context) error {
 	x.stale.Store(true)
 	for _, kind := range []client.Object{&objects.AccessPolicy{}, &objects.EdgeTenant{}} {
-		if err := watch(ctx, x.host.GetCache(), kind, func() { x.stale.Store(true) }); err != nil {
+		if err := watch(ctx, x.host.GetCache(), kind, x.changed); err != nil {
 			return err
 		}
 	}
 	x.ready.Store(x.host.GetCache().WaitForCacheSync(ctx))
-	<-ctx.Done()
-	return nil
+	for said := ""; ; {
+		now := ""
+		if _, err := x.now(ctx, x.host.GetCache()); err != nil && ctx.Err() == nil {
+			now = err.Error()
+		}
+		if now != said && now != "" {
+			x.host.Log.Warn("EnvoyFilters of others that add filter chains are refused", telemetry.AttrCode,
+				fault.CodeKubeAway, telemetry.AttrReason, now)
+		}
+		said = now
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-x.wake:
+		}
+	}
+}
+
+// changed may be called by anybody.
+func (x *webhook) changed() {
+	x.stale.Store(true)
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// unready says that this replica should not be asked yet.
+func (x *webhook) unready() *fault.Fault {
+	if x.ready.Load() {
+		return nil
+	}
+	return fault.New(fault.CodeKubeAway, "webhooks cannot answer yet").Because(errNotReady)
 }
 
 var errNotReady = errors.New("the access lists have not been read yet")

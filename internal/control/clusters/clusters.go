@@ -142,7 +142,8 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 
 func (m *Memory) policy(p Policy) goodPolicy {
 	last, met := m.policies[p.Name]
-	if met && last.version == p.Version {
+	noted := p.Kept != nil && last.rules == nil // by another replica, since
+	if met && last.version == p.Version && !noted {
 		return last
 	}
 	out := goodPolicy{version: p.Version, Rules: Rules{Name: p.Name, Source: "AccessPolicy " + p.Name,
@@ -154,7 +155,7 @@ func (m *Memory) policy(p Policy) goodPolicy {
 	}
 	out.Refused = slices.DeleteFunc(problems, func(q policy.Problem) bool { return q.Warning })
 	switch {
-	case met:
+	case met && !noted:
 		out.rules, out.Content, out.Lost = last.rules, last.Content, last.Lost
 	case p.Kept != nil:
 		out.Content = *p.Kept

@@ -76,6 +76,12 @@ func TestWhatIsNotKnownAfterAStartHoldsEverything(t *testing.T) {
 	if len(w.Held()) > 0 || !admits(t, w, "a", "203.0.113.9") || admits(t, w, "a", "198.51.100.1") {
 		t.Errorf("%+v", w)
 	}
+	m = clusters.Memory{} // another replica notes it later
+	m.Read([]clusters.Policy{office("2", "nonsense")}, tenants)
+	w = m.Read([]clusters.Policy{bad}, tenants)
+	if len(w.Held()) > 0 || !admits(t, w, "a", "203.0.113.9") || admits(t, w, "a", "198.51.100.1") {
+		t.Errorf("%+v", w)
+	}
 	fresh := office("1", "nonsense")
 	fresh.Name = "new"
 	if w := m.Read([]clusters.Policy{bad, fresh}, tenants); len(w.Held()) > 0 || len(w.Policies[0].Refused) == 0 {

@@ -48,8 +48,9 @@ type Host struct {
 	ctrl.Manager
 	Log       *slog.Logger
 	Metrics   prometheus.Registerer
-	Reviews   *prometheus.CounterVec // kind, outcome
-	Namespace string                 // of the controller itself
+	Reviews   *prometheus.CounterVec        // kind, outcome
+	Namespace string                        // of the controller itself
+	Unready   func(why func() *fault.Fault) // adds what may keep the API server from asking this replica
 }
 
 // Options are what a manager is made with.
@@ -68,6 +69,7 @@ type Manager struct {
 	m     ctrl.Manager
 	certs *certificates
 	leads atomic.Bool
+	waits []func() *fault.Fault // of features: why this replica is not ready
 }
 
 // New connects to the API server, and adds the features.
@@ -112,7 +114,8 @@ func New(ctx context.Context, cfg controlconf.Config, o Options) (*Manager, erro
 		Leads: x.leads.Load, Expires: x.certs.expires,
 	})
 	x.certs.told = told.Renewals
-	host := Host{x.m, o.Log, o.Registry, told.Reviews, cfg.Namespace}
+	host := Host{x.m, o.Log, o.Registry, told.Reviews, cfg.Namespace,
+		func(why func() *fault.Fault) { x.waits = append(x.waits, why) }}
 	for _, f := range o.Features {
 		if err := f.Add(ctx, host); err != nil {
 			return nil, fault.Newf(fault.CodeInternal, "the feature %s cannot be added", f.Name).Because(err)
@@ -213,6 +216,11 @@ func (x *Manager) ready() *fault.Fault {
 	}
 	if err := x.m.GetWebhookServer().StartedChecker()(nil); err != nil {
 		return fault.New(fault.CodeKubeAway, "the webhooks do not answer yet").Because(err)
+	}
+	for _, why := range x.waits {
+		if f := why(); f != nil {
+			return f
+		}
 	}
 	return nil
 }
