@@ -224,7 +224,10 @@ func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
 	if len(all) == 0 {
 		return anywhere
 	}
-	for _, ns := range slices.Sorted(maps.Keys(b.home)) {
+	if b.spaces == nil {
+		b.spaces = slices.Sorted(maps.Keys(b.home))
+	}
+	for _, ns := range b.spaces {
 		for _, s := range all {
 			if strings.Contains(s, "."+ns+".svc") || strings.Contains(s, ns+"--kube-apiserver-socket") {
 				for _, i := range b.home[ns] {

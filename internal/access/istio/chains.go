@@ -99,6 +99,7 @@ type chainer struct {
 	f        Facts
 	w        Workload
 	home     map[string][]int // clusters by the namespaces of their control planes
+	spaces   []string         // these, sorted
 	out      []Chain
 	problems []Problem
 }
