@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ type world struct {
 	replicas                          int
 
 	mu       sync.Mutex
-	listens  []string // where replicas answer the API server
+	listens  [][2]string // where replicas answer the API server, and say that they can
 	balancer net.Listener
 }
 
@@ -178,13 +179,27 @@ func (x *world) balance(t *testing.T) {
 	}()
 }
 
+// ready asks a replica, as kubelet does.
+func ready(health string) bool {
+	r, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + health + "/readyz")
+	if err != nil {
+		return false
+	}
+	_ = r.Body.Close()
+	return r.StatusCode == http.StatusOK
+}
+
 func (x *world) carry(near net.Conn, n int) {
 	defer near.Close()
 	x.mu.Lock()
 	listens := slices.Clone(x.listens)
 	x.mu.Unlock()
 	for i := range listens {
-		far, err := net.Dial("tcp", listens[(n+i)%len(listens)])
+		at := listens[(n+i)%len(listens)]
+		if !ready(at[1]) {
+			continue
+		}
+		far, err := net.Dial("tcp", at[0])
 		if err != nil {
 			continue
 		}
@@ -210,9 +225,9 @@ func (x *world) config(t *testing.T) string {
 	t.Helper()
 	x.replicas++
 	path := filepath.Join(x.dir, fmt.Sprintf("controller%d.yaml", x.replicas))
-	listen := free(t)
+	listen, health := free(t), free(t)
 	x.mu.Lock()
-	x.listens = append(x.listens, listen)
+	x.listens = append(x.listens, [2]string{listen, health})
 	x.mu.Unlock()
 	write(t, path, []byte(`apiVersion: tombolo.dev/v1alpha1
 kind: ControllerConfig
@@ -220,7 +235,7 @@ kubeconfig: `+filepath.Join(x.dir, "user")+`
 namespace: tombolo-system
 leaderElection: {leaseDuration: 3s}
 webhooks: {listen: "`+listen+`", names: [127.0.0.1]}
-healthListen: `+free(t)+`
+healthListen: `+health+`
 features:
   access:
 `+x.access))
@@ -358,12 +373,12 @@ func eventually(t *testing.T, what string, check func() string) {
 	}
 }
 
-// watch gives each state of an object as one line.
+// watch gives each state of objects as one line: their specification, if args say nothing else.
 func (x *world) watch(t *testing.T, args ...string) <-chan string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, x.kubectl, append([]string{"--kubeconfig", x.kubeconfig, "get", "--watch", "-o",
-		`jsonpath={.spec}{"\n"}`}, args...)...)
+	cmd := exec.CommandContext(ctx, x.kubectl, append([]string{"--kubeconfig", x.kubeconfig, "get", "--watch",
+		`-o=jsonpath={.spec}{"\n"}`}, args...)...)
 	from, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
