@@ -3,6 +3,7 @@
 package system
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -104,6 +106,25 @@ func (f *falseHub) greeted(t *testing.T, capabilities ...string) *tls.Conn {
 	}
 }
 
+// beats answers the agent's pings until the test ends: an agent takes a hub that does not for a dead link.
+func beats(t *testing.T, link carrier.Session) {
+	t.Helper()
+	control, err := link.AcceptStream(runtest.Within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	beat := heartbeat.New(heartbeat.Options{
+		Stream:       control,
+		Done:         link.Done(),
+		End:          func() { link.Close() },
+		LastReceived: func() time.Time { return link.Traffic().LastReceived },
+		OnFrame:      func(*pb.Control) {},
+	})
+	ran := make(chan struct{})
+	go func() { defer close(ran); beat.Run(context.Background()) }()
+	t.Cleanup(func() { link.Close(); <-ran })
+}
+
 // echoes dials over a session as a hub does, and wants an echo.
 func echoes(t *testing.T, link carrier.Session, to string) {
 	t.Helper()
@@ -142,12 +163,7 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer link.Close()
-	control, err := link.AcceptStream(runtest.Within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	reading := make(chan struct{})
-	go func() { defer close(reading); io.Copy(io.Discard, control) }()
+	beats(t, link)
 	echoes(t, link, to.Addr())
 	heap, goroutines := heapInUse(), runtime.NumGoroutine()
 
@@ -161,7 +177,7 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 	runtest.Eventually(t, "a stream beside them works", func() bool { return tryEcho(t, link, to.Addr()) == nil })
 	runtest.Eventually(t, "the agent has let go of what was reset", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
 
-	refused, most := 0, 0
+	refused, most, began := 0, 0, time.Now()
 	var kept []carrier.Stream
 	for range limit.StreamsPerSession + 500 {
 		st, err := link.OpenStream(runtest.Within(t), []byte{0})
@@ -178,8 +194,13 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 500 || most > goroutines+limit.StreamsPerSession+500 {
-		t.Errorf("%d of 500 are refused, %d goroutines instead of %d", refused, most, goroutines)
+	// A stream that does not say within limit.Hello what it wants is ended, and another one may have its place.
+	least := 500
+	if time.Since(began) > limit.Hello {
+		least = 1
+	}
+	if refused < least || most > goroutines+limit.StreamsPerSession+500 {
+		t.Errorf("%d of 500 are refused, not %d; %d goroutines instead of %d", refused, least, most, goroutines)
 	}
 	for _, st := range kept {
 		st.Reset(8)
@@ -190,8 +211,6 @@ func TestAgentUnderAHostileHub(t *testing.T) {
 	if now := heapInUse(); now > heap+16<<20+limit.StreamsPerSession<<10 {
 		t.Errorf("the heap has grown by %s", megabytes(now-heap))
 	}
-	link.Close()
-	<-reading
 }
 
 // What a hub may not say ends that session; the agent comes back for another one
@@ -219,8 +238,6 @@ func TestAgentWhoseHubBreaksTheRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer link.Close()
-	if _, err := link.AcceptStream(runtest.Within(t)); err != nil {
-		t.Fatal(err)
-	}
+	beats(t, link)
 	echoes(t, link, to.Addr())
 }
