@@ -88,6 +88,7 @@ func TestMalformedConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
+	mustEcho(t, live, "the target has accepted it")
 	before := to.Accepted()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -138,6 +138,7 @@ func (s *siege) during(attack func() error) {
 // others proves that the other cluster is served.
 func (s *siege) others(when string) {
 	s.t.Helper()
+	s.live.SetDeadline(time.Now().Add(runtest.Patience)) // an attack takes a busy machine long
 	mustEcho(s.t, s.live, "still alive "+when)
 	conn, err := s.dial()
 	if err != nil {

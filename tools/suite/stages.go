@@ -174,7 +174,7 @@ func (c config) unit(s *stageRun) error {
 	main.env, tools.env = withRaces(), withRaces()
 	// Its packages keep the processors less busy than those of the lab.
 	packagesAtATime := fmt.Sprintf("-p=%d", runtime.NumCPU()+waiting+1)
-	return errors.Join(s.test(main, "-race", packagesAtATime), s.test(alone), s.test(tools, "-race"))
+	return errors.Join(s.test(main, "-race", packagesAtATime, "-timeout", "20m"), s.test(alone), s.test(tools, "-race"))
 }
 
 // sequential are packages that the race detector makes slow and has nothing to find in: neither they, nor what they

@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/watch"
 )
 
 const (
@@ -43,55 +44,31 @@ type loop struct {
 	memory   clusters.Memory
 	gate     gate
 	coverage *coverage
-	wake     chan struct{} // something changed
-	last     judged        // of the last pass
-	looks    int           // since then
-	since    atomic.Int64  // when, in nanoseconds since 1970; 0: nothing did
+	wake     *watch.Loop
+	last     judged       // of the last pass
+	looks    int          // since then
+	since    atomic.Int64 // when, in nanoseconds since 1970; 0: nothing did
 }
 
 // changed wakes the loop. It may be called by anybody.
 func (l *loop) changed() {
 	l.since.CompareAndSwap(0, time.Now().UnixNano())
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Wake()
 }
 
 // run does passes until ctx ends.
-func (l *loop) run(ctx context.Context) error {
+func (l *loop) run(ctx context.Context) {
 	l.memory = clusters.Memory{Always: istio.ReadAlways(l.cfg.AdditionalRanges)}
 	l.gate = gate{settle: l.cfg.Settle, began: time.Now()}
 	l.coverage = newCoverage()
 	l.changed()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		case <-l.wake:
-			timer.Reset(gather)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-timer.C:
-			}
-			select { // what came meanwhile is seen
-			case <-l.wake:
-			default:
-			}
-		}
+	l.wake.Run(ctx, func(ctx context.Context) time.Duration {
 		again := l.pass(ctx)
 		for again == breath && l.idle(ctx) { // nothing changed: look at more clusters
 			again = l.look()
 		}
-		timer.Stop()
-		if again > 0 {
-			timer.Reset(again)
-		}
-	}
+		return again
+	})
 }
 
 // idle waits a moment. It reports whether nothing changed meanwhile.

@@ -15,7 +15,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -25,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
+	"github.com/tombolo-io/tombolo/internal/control/watch"
 )
 
 // webhookPath is where the API server asks, as the manifest has it.
@@ -55,8 +55,8 @@ func (*webhook) NeedLeaderElection() bool { return false }
 // has to be known, and the next question should not wait.
 func (x *webhook) Start(ctx context.Context) error {
 	x.stale.Store(true)
-	for _, kind := range []client.Object{&objects.AccessPolicy{}, &objects.EdgeTenant{}} {
-		if err := watch(ctx, x.host.GetCache(), kind, x.changed); err != nil {
+	for _, kind := range ours() {
+		if err := watch.Objects(ctx, x.host.GetCache(), kind, same, x.changed); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/watch"
 )
 
 const (
@@ -45,46 +46,21 @@ type loop struct {
 	live    client.Reader                                                 // without a cache
 	kind    schema.GroupVersionKind                                       // of Extensions
 	say     func(about runtime.Object, warning bool, reason, note string) // an event
-	wake    chan struct{}
+	wake    *watch.Loop
 	said    map[string]said // by namespace and name
 }
 
 // said is what was last told of an Extension.
 type said struct{ refusal, notice string }
 
-// changed wakes the loop. It may be called by anybody.
-func (l *loop) changed() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
 // run does passes until ctx ends.
-func (l *loop) run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		case <-l.wake:
-			timer.Reset(gather)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-timer.C:
-			}
-			select { // what came meanwhile is seen
-			case <-l.wake:
-			default:
-			}
-		}
+func (l *loop) run(ctx context.Context) {
+	l.wake.Run(ctx, func(ctx context.Context) time.Duration {
 		if !l.pass(ctx) {
-			timer.Reset(retry)
+			return retry
 		}
-	}
+		return 0
+	})
 }
 
 // pass writes what Extensions say. It reports whether all of that succeeded.

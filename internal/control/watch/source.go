@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-io/tombolo/internal/base/run"
+)
+
+// again is when an API server that does not have a kind is asked once more.
+const again = 2 * time.Second
+
+// Host is what a Source needs of a manager.
+type Host interface {
+	GetConfig() *rest.Config
+	GetHTTPClient() *http.Client
+	GetScheme() *runtime.Scheme
+	GetRESTMapper() meta.RESTMapper
+	GetCache() cache.Cache
+}
+
+// Source is what a loop reads.
+type Source struct {
+	Host    Host
+	Log     *slog.Logger
+	Missing string             // what the log says while the API server does not have all kinds of Theirs
+	Theirs  []schema.GroupKind // read into a cache of their own, unstructured
+	Ours    []client.Object    // read by the manager's cache
+	// Options narrows the cache of Theirs; nil: all objects are kept as they are.
+	Options func(versions []schema.GroupVersionKind) cache.Options
+	// Same reports whether an update changed nothing that the loop reads; nil: each update counts.
+	Same func(old, next client.Object) bool
+	Wake func() // something changed; must not block
+}
+
+// Run calls fn with the cache and the versions of Theirs as soon as the API server has all kinds and they have been
+// read. It ends when fn does, with its error, and without an error when ctx ends before.
+func (s Source) Run(ctx context.Context, fn func(cache.Cache, []schema.GroupVersionKind) error) error {
+	versions, ok := s.versions(ctx)
+	if !ok {
+		return nil
+	}
+	var o cache.Options
+	if s.Options != nil {
+		o = s.Options(versions)
+	}
+	o.HTTPClient, o.Scheme, o.Mapper = s.Host.GetHTTPClient(), s.Host.GetScheme(), s.Host.GetRESTMapper()
+	theirs, err := cache.New(s.Host.GetConfig(), o)
+	if err != nil {
+		return err
+	}
+	g := run.NewGroup(ctx)
+	g.Go("caches", theirs.Start)
+	defer func() {
+		g.Stop()
+		_ = g.Wait() // it ends with its context
+	}()
+	for _, kind := range versions {
+		if err := Objects(ctx, theirs, Bare(kind), s.Same, s.Wake); err != nil {
+			return err
+		}
+	}
+	for _, kind := range s.Ours {
+		if err := Objects(ctx, s.Host.GetCache(), kind, s.Same, s.Wake); err != nil {
+			return err
+		}
+	}
+	if !theirs.WaitForCacheSync(ctx) || !s.Host.GetCache().WaitForCacheSync(ctx) {
+		return nil
+	}
+	return fn(theirs, versions)
+}
+
+// versions waits until the API server knows all kinds. It reports false if ctx ended before.
+func (s Source) versions(ctx context.Context) (out []schema.GroupVersionKind, ok bool) {
+	said := ""
+	for {
+		out = nil
+		var missing []string
+		for _, kind := range s.Theirs {
+			m, err := s.Host.GetRESTMapper().RESTMapping(kind)
+			if err != nil {
+				missing = append(missing, kind.String())
+				continue
+			}
+			out = append(out, m.GroupVersionKind)
+		}
+		if len(missing) == 0 {
+			return out, true
+		}
+		if now := strings.Join(missing, ", "); now != said {
+			said = now
+			s.Log.Warn(s.Missing, "kinds", now)
+		}
+		if !run.Wait(ctx, again) {
+			return nil, false
+		}
+	}
+}
+
+// Bare is an object of a kind without a name.
+func Bare(kind schema.GroupVersionKind) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kind)
+	return u
+}
+
+// Objects calls wake when an object of a kind comes, goes or changes; same is as in Source.
+func Objects(ctx context.Context, c cache.Cache, kind client.Object, same func(old, next client.Object) bool,
+	wake func()) error {
+	i, err := c.GetInformer(ctx, kind)
+	if err != nil {
+		return err
+	}
+	_, err = i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { wake() },
+		DeleteFunc: func(any) { wake() },
+		UpdateFunc: func(old, next any) {
+			a, ok := old.(client.Object)
+			b, is := next.(client.Object)
+			if same == nil || !ok || !is || !same(a, b) {
+				wake()
+			}
+		},
+	})
+	return err
+}
