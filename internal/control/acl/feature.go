@@ -63,7 +63,7 @@ func (x leader) Start(ctx context.Context) error {
 	return watch.Source{
 		Host: x.host, Log: x.host.Log, Theirs: kinds(), Ours: []client.Object{&objects.AccessPolicy{}, &objects.EdgeTenant{}},
 		Options: x.options, Same: same, Wake: x.loop.wake.Wake,
-		Missing: "the API server does not have kinds of Gardener: no Extension is read until it has",
+		Until: "no Extension is read",
 	}.Run(ctx, func(theirs cache.Cache, versions []schema.GroupVersionKind) error {
 		x.loop.kind = versions[0]
 		x.loop.reader = reader{ours: x.host.GetCache(), theirs: theirs, kinds: versions}

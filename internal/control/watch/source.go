@@ -35,11 +35,11 @@ type Host interface {
 
 // Source is what a loop reads.
 type Source struct {
-	Host    Host
-	Log     *slog.Logger
-	Missing string             // what the log says while the API server does not have all kinds of Theirs
-	Theirs  []schema.GroupKind // read into a cache of their own, unstructured
-	Ours    []client.Object    // read by the manager's cache
+	Host   Host
+	Log    *slog.Logger
+	Until  string             // what does not happen before the API server has all kinds of Theirs, for the log
+	Theirs []schema.GroupKind // read into a cache of their own, unstructured
+	Ours   []client.Object    // read by the manager's cache
 	// Options narrows the cache of Theirs; nil: all objects are kept as they are.
 	Options func(versions []schema.GroupVersionKind) cache.Options
 	// Same reports whether an update changed nothing that the loop reads; nil: each update counts.
@@ -104,7 +104,7 @@ func (s Source) versions(ctx context.Context) (out []schema.GroupVersionKind, ok
 		}
 		if now := strings.Join(missing, ", "); now != said {
 			said = now
-			s.Log.Warn(s.Missing, "kinds", now)
+			s.Log.Warn("the API server does not have all kinds yet", "kinds", now, "until", s.Until)
 		}
 		if !run.Wait(ctx, again) {
 			return nil, false
