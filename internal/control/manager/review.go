@@ -70,7 +70,7 @@ func Reviews(ranges []string) Feature {
 				ctx, cancel := context.WithTimeout(ctx, patient)
 				defer cancel()
 				var failed error
-				v := review.Tenant(r.Object.Raw, func(claim string) string {
+				v := review.Tenant(r.Object.Raw, r.OldObject.Raw, func(claim string) string {
 					by, err := holder(ctx, h.GetClient(), claim, r)
 					if err != nil {
 						failed = err

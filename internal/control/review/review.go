@@ -163,8 +163,10 @@ func (v *Verdict) problems(all []gardener.Problem) {
 	}
 }
 
-// Tenant judges an EdgeTenant. taken says which other one has a claim; "": none.
-func Tenant(raw []byte, taken func(claim string) string) Verdict {
+// Tenant judges an EdgeTenant that takes the place of old; nil: it is new. taken says which other one has a claim; "":
+// none. What the old one claimed it may go on claiming: else who claims it too, while nobody was asked, would keep it
+// from being edited. Which of the two counts, the readers know.
+func Tenant(raw, old []byte, taken func(claim string) string) Verdict {
 	data, name, err := file(raw)
 	if err != nil {
 		return Verdict{Refused: []Finding{{"", err.Error()}}}
@@ -178,7 +180,15 @@ func Tenant(raw []byte, taken func(claim string) string) Verdict {
 		return v
 	}
 	claims := t.Claims()
+	var before v1alpha1.EdgeTenant
+	var had []string
+	if json.Unmarshal(old, &before) == nil {
+		had = Claims(before)
+	}
 	for _, claim := range append([]string{cluster(t)}, slices.Sorted(maps.Keys(claims))...) {
+		if slices.Contains(had, claim) {
+			continue
+		}
 		if by := taken(claim); by != "" {
 			path := claims[claim]
 			if path == "" {

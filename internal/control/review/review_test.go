@@ -87,10 +87,17 @@ func TestTenants(t *testing.T) {
 		"bad name":   {`"spec":{"ways":[{"flow":"api","names":["-"],"upstreams":["a:1"]}]}`, "spec.ways[0].names[0]: "},
 		"taken name": {`"spec":{"ways":[` + way + `,{"flow":"api","names":["api.c2.example"],"upstreams":["a:1"]}]}`, `spec.ways[1].names[0]: name "api.c2.example" is claimed by ns/c2`},
 	} {
-		has(t, name, review.Tenant(object("EdgeTenant", c.rest), taken), c.refused, "")
+		has(t, name, review.Tenant(object("EdgeTenant", c.rest), nil, taken), c.refused, "")
 	}
 	raw := []byte(strings.Replace(string(object("EdgeTenant", `"spec":{"ways":[`+way+`]}`)), "c1", "c9", 1))
-	has(t, "taken cluster", review.Tenant(raw, taken), `metadata.name: cluster "c9" is claimed by ns/c9`, "")
+	has(t, "taken cluster", review.Tenant(raw, nil, taken), `metadata.name: cluster "c9" is claimed by ns/c9`, "")
+	vpn := `,{"flow":"vpn","destinations":["outbound|1194||vpn-seed-server.ns.svc.cluster.local"]}`
+	both := object("EdgeTenant", `"spec":{"ways":[{"flow":"api","names":["api.c2.example"],"upstreams":["a:1"]}`+vpn+`]}`)
+	has(t, "as before", review.Tenant(both, both, taken), "", "")
+	other := func(claim string) string {
+		return map[string]string{`namespace "ns" of destinations`: "ns/c2"}[claim]
+	}
+	has(t, "taken namespace", review.Tenant(both, []byte("{}"), other), `spec.ways[1].destinations[0]: namespace "ns" of destinations is claimed by ns/c2`, "")
 	claims := review.Claims(v1alpha1.EdgeTenant{Metadata: v1alpha1.ObjectName{Name: "c1"}, Spec: v1alpha1.EdgeTenantSpec{
 		Ways: []v1alpha1.EdgeWay{{Flow: "api", Names: []string{"a.b"}, Upstreams: []string{"a:1"}}}}})
 	slices.Sort(claims)

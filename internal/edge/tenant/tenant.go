@@ -125,15 +125,10 @@ func way(name string, w v1alpha1.EdgeWay, add conf.Report) Way {
 		}
 	}
 	for i, text := range w.Names {
-		begin, rest := "", text
-		if strings.HasPrefix(text, "*.") || strings.HasPrefix(text, "*-") {
-			begin, rest = text[1:2], text[2:]
-		}
-		name, err := hostname.Parse(rest)
+		name, err := parseName(text)
 		if err != nil {
 			add(fmt.Sprintf("names[%d]", i), "%s", err)
 		}
-		name = begin + name
 		out.Names = append(out.Names, name)
 	}
 	for i, text := range w.Protocols {
@@ -220,6 +215,16 @@ func (w *Way) streams(tenant string, raw []v1alpha1.EdgeStream, add conf.Report)
 	}
 }
 
+// parseName reads a host name, or one that begins with "*." or "*-".
+func parseName(text string) (string, error) {
+	begin, rest := "", text
+	if strings.HasPrefix(text, "*.") || strings.HasPrefix(text, "*-") {
+		begin, rest = text[1:2], text[2:]
+	}
+	name, err := hostname.Parse(rest)
+	return begin + name, err
+}
+
 // KnowsHubs reports upstreams behind hubs that the edge does not know.
 func (t *Tenant) KnowsHubs(known []string, add conf.Report) {
 	for i, w := range t.Ways {
@@ -237,11 +242,19 @@ func (t *Tenant) KnowsHubs(known []string, add conf.Report) {
 	}
 }
 
-// Claims lists what belongs to this tenant alone, with the field that claims it.
+// Claims lists what belongs to this tenant alone, with the field that claims it. The namespace of a destination is
+// among it: who may list one destination of a control plane could else list the others, and open them.
 func (t *Tenant) Claims() map[string]string {
 	out := map[string]string{}
 	for i := range t.Ways {
-		t.Ways[i].each(func(k key, field string) { out[k.String()] = fmt.Sprintf("spec.ways[%d].%s", i, field) })
+		t.Ways[i].each(func(k key, field string) {
+			path := fmt.Sprintf("spec.ways[%d].%s", i, field)
+			out[k.String()] = path
+			claim := fmt.Sprintf("namespace %q of destinations", k.destination.Namespace)
+			if out[claim] == "" && k.destination.Namespace != "" {
+				out[claim] = path
+			}
+		})
 	}
 	return out
 }

@@ -272,3 +272,20 @@ func BenchmarkChange(b *testing.B) {
 		})
 	}
 }
+
+func TestClaims(t *testing.T) {
+	got := read(t, c1).Claims()
+	for claim, want := range map[string]string{
+		`name "api.c1.example.org"`:                                                   "spec.ways[0].names[0]",
+		`name "hub.c1.example.org" with protocol "tombolo-session/1"`:                 "spec.ways[2].names[0]",
+		`destination "outbound|1194||vpn-seed-server.shoot--p--c1.svc.cluster.local"`: "spec.ways[1].destinations[0]",
+		`namespace "shoot--p--c1" of destinations`:                                    "spec.ways[1].destinations[0]",
+	} {
+		if got[claim] != want {
+			t.Errorf("%s: %q of %v", claim, got[claim], got)
+		}
+	}
+	if len(got) != 5 {
+		t.Error(got)
+	}
+}
