@@ -29,6 +29,8 @@ const (
 	ReasonUnwritten  = "Unwritten"  // Ready: the API server refused an object
 	ReasonUnguarded  = "Unguarded"  // Covered: a way is open
 	ReasonAmbiguous  = "Ambiguous"  // Covered: a way has several guards
+	ReasonUnclear    = "Unclear"    // Covered: the objects of a gateway do not say which ways there are
+	ReasonNoList     = "NoList"     // Covered of a tenant: it is not protected, and no policy denies anybody
 	ReasonNoGateway  = "NoGateway"  // Covered: no gateway leads to the cluster
 	ReasonHibernated = "Hibernated" // Ready: the cluster has no gateway for now
 )
@@ -128,9 +130,23 @@ type Refusal struct {
 type EdgeTenantStatus struct {
 	// ObservedGeneration is the last one that was looked at.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready and Accepted.
+	// Conditions are Ready, Accepted and Covered.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Refused is what was last refused.
+	Refused *TenantRefusal `json:"refused,omitempty"`
+}
+
+// TenantRefusal is what was refused of a tenant, and why. What was in force before stays.
+type TenantRefusal struct {
+	Generation int64       `json:"generation,omitempty"`
+	Time       metav1.Time `json:"time"`
+	// +kubebuilder:validation:MaxLength=4096
+	Why string `json:"why"`
+	// InForce is the spec that stays in force. Without one nothing does, but what can be read of a protected tenant.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	InForce *files.EdgeTenantSpec `json:"inForce,omitempty"`
 }

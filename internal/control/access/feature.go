@@ -89,15 +89,21 @@ func (x leader) options(versions []schema.GroupVersionKind) cache.Options {
 	return cache.Options{ByObject: by, DefaultTransform: cache.TransformStripManagedFields()}
 }
 
-// same reports whether an update changed nothing that is read of an object. What is in force of a refused policy is in
-// its status, where another replica may have noted it.
+// same reports whether an update changed nothing that is read of an object. What is in force of one that is refused is
+// in its status, where another replica may have noted it.
 func same(old, next client.Object) bool {
 	if old.GetUID() != next.GetUID() || old.GetGeneration() != next.GetGeneration() ||
 		old.GetGeneration() == 0 && old.GetResourceVersion() != next.GetResourceVersion() ||
 		!maps.Equal(old.GetLabels(), next.GetLabels()) {
 		return false
 	}
-	p, ok := old.(*objects.AccessPolicy)
-	q, is := next.(*objects.AccessPolicy)
-	return !ok || !is || equality.Semantic.DeepEqual(p.Status.Refused, q.Status.Refused)
+	switch o := old.(type) {
+	case *objects.AccessPolicy:
+		n, ok := next.(*objects.AccessPolicy)
+		return ok && equality.Semantic.DeepEqual(o.Status.Refused, n.Status.Refused)
+	case *objects.EdgeTenant:
+		n, ok := next.(*objects.EdgeTenant)
+		return ok && equality.Semantic.DeepEqual(o.Status.Refused, n.Status.Refused)
+	}
+	return true
 }

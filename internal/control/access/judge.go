@@ -18,12 +18,14 @@ type judged struct {
 	world    clusters.World
 	facts    istio.Facts
 	want     istio.Planned
-	problems []istio.Problem
+	problems []istio.Problem // of no cluster: what gateways do not say
 	steps    []istio.Step
 	foreign  []istio.Ref // somebody else has objects of these names
+	held     []istio.Ref // they stay as they are, because it is not known what was in force
 }
 
-// judge decides what has to be written and removed. facts are the objects as they stand; held worlds change nothing.
+// judge decides what has to be written and removed. facts are the objects as they stand. Held worlds change nothing; of
+// a tenant that is lost, its own objects stay and those that it shares with others.
 func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	facts.Clusters = w.Clusters
 	out := judged{world: w, facts: facts}
@@ -34,7 +36,7 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 		out.want.ConfigMaps = append(out.want.ConfigMaps, planned.ConfigMaps...)
 		out.want.Covered = append(out.want.Covered, planned.Covered...)
 		for _, p := range problems {
-			if !slices.Contains(out.problems, p) {
+			if p.Cluster == "" && !slices.Contains(out.problems, p) {
 				out.problems = append(out.problems, p)
 			}
 		}
@@ -45,11 +47,33 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	}
 	var ours istio.Planned
 	ours, out.foreign = apart(out.want, others(facts))
-	for _, s := range istio.Order(istio.Owned(facts, c.Namespaces()...), ours) {
+	have := istio.Owned(facts, c.Namespaces()...)
+	lost := map[string]bool{}
+	for _, t := range w.Tenants {
+		if t.Lost {
+			lost[t.Name] = true
+		}
+	}
+	owner := owners(have, out.want)
+	holds := func(r istio.Ref) bool {
+		if hold := len(lost) > 0 && (owner[r] == "" || lost[owner[r]]); hold {
+			out.held = append(out.held, r)
+			return true
+		}
+		return false
+	}
+	for _, s := range istio.Order(have, ours) {
 		if s.Loses && len(out.foreign) > 0 { // what would replace it cannot be written
 			break
 		}
-		out.steps = append(out.steps, s)
+		if s.Loses && len(lost) > 0 { // what would replace it may be held
+			out.held = slices.Concat(out.held, s.Write, s.Remove)
+			continue
+		}
+		s.Write = slices.DeleteFunc(slices.Clone(s.Write), holds)
+		if len(s.Write)+len(s.Remove) > 0 {
+			out.steps = append(out.steps, s)
+		}
 	}
 	return out
 }

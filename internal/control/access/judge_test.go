@@ -59,7 +59,7 @@ func TestGuardsInFiltersOfOthers(t *testing.T) {
 		t.Errorf("it is for %q", owner)
 	}
 	held := known(true)
-	held.Tenants = []clusters.Ways{{Name: "c2", Lost: true}}
+	held.Policies = []clusters.Rules{{Name: "office", Lost: true}}
 	if j := judge(c, held, facts); len(j.steps) > 0 {
 		t.Errorf("nothing may change: %+v", j.steps)
 	}
@@ -81,6 +81,41 @@ func TestGuardsInFiltersOfOthers(t *testing.T) {
 	}
 	if j = judge(c, known(false), facts); len(names(j, true)) != 1 {
 		t.Errorf("%+v", j.steps)
+	}
+}
+
+func TestATenantThatIsLostHoldsWhatIsItsOwn(t *testing.T) {
+	c := controlconf.Access{Gateways: []istio.Workload{{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"},
+		Enforcement: istio.EnvoyFilters, ConnectPorts: []istio.ConnectPort{{Port: 8132, Header: "reversed-vpn"}}}}}
+	world := func(lost string, protected bool) clusters.World {
+		w := known(protected)
+		w.Clusters[0].Ways = append(w.Clusters[0].Ways, istio.Way{Flow: "vpn", List: w.Clusters[0].Ways[0].List,
+			Destinations: []string{"outbound|1194||vpn-seed-server.shoot--p--c1.svc.cluster.local"}})
+		other := w.Clusters[0]
+		other.Name, other.Namespace, other.Ways = "c2", "shoot--p--c2", slices.Clone(other.Ways[:1])
+		other.Ways[0].Hosts = []string{"api.c2.example.org"}
+		w.Clusters = append(w.Clusters, other)
+		w.Tenants = []clusters.Ways{{Name: "c1", Lost: lost == "c1"}, {Name: "c2", Lost: lost == "c2"}}
+		return w
+	}
+	steps := func(j judged) (out []string) {
+		for _, s := range j.steps {
+			for _, r := range slices.Concat(s.Write, s.Remove) {
+				out = append(out, r.Name)
+			}
+		}
+		return out
+	}
+	const one, two, port = "tombolo-api-c1", "tombolo-api-c2", "tombolo-connect-8132-0"
+	for lost, want := range map[string][]string{"": {one, two, port}, "c1": {two}, "c2": {one}} {
+		j := judge(c, world(lost, true), istio.Facts{})
+		if got := steps(j); !slices.Equal(got, want) || len(got)+len(j.held) != 3 {
+			t.Errorf("lost %q: %q, held %v", lost, got, j.held)
+		}
+	}
+	there := istio.Facts{}.With(judge(c, world("", true), istio.Facts{}).want)
+	if j := judge(c, world("c1", false), there); len(j.steps) > 0 || len(j.held) != 3 {
+		t.Errorf("nothing is taken away meanwhile: %+v, held %v", j.steps, j.held)
 	}
 }
 

@@ -179,8 +179,12 @@ func inputs(ps []objects.AccessPolicy, ts []objects.EdgeTenant) ([]clusters.Poli
 		policies = append(policies, p)
 	}
 	for _, o := range ts {
-		tenants = append(tenants, clusters.Tenant{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec,
-			Created: o.CreationTimestamp.UTC().Format(time.RFC3339), Version: version(o.UID, o.Generation)})
+		t := clusters.Tenant{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec, Seen: o.Status.ObservedGeneration > 0,
+			Created: o.CreationTimestamp.UTC().Format(time.RFC3339), Version: version(o.UID, o.Generation)}
+		if o.Status.Refused != nil {
+			t.Refused, t.Kept = true, o.Status.Refused.InForce
+		}
+		tenants = append(tenants, t)
 	}
 	return policies, tenants
 }

@@ -88,11 +88,8 @@ func (o *outcome) policy(i int, old objects.AccessPolicyStatus, generation int64
 		}
 	}
 	out.EditEnds = o.edits(names)
-	covered := o.covered(names, &out)
-	if len(o.gateways) == 0 {
-		covered = condition{objects.ConditionCovered, metav1.ConditionUnknown, objects.ReasonNoGateway,
-			"no gateway is configured"}
-	}
+	var covered condition
+	covered, out.Covered, out.Uncovered, out.MoreUncovered = o.covered(names)
 	accepted := condition{objects.ConditionAccepted, metav1.ConditionTrue, objects.ReasonValid, partly(rules)}
 	if len(rules.Refused) > 0 {
 		p := rules.Refused[0]
@@ -200,8 +197,8 @@ func (o *outcome) edits(names map[string]bool) (out []string) {
 	return out
 }
 
-// covered says whether every way into some clusters has one guard.
-func (o *outcome) covered(names map[string]bool, out *objects.AccessPolicyStatus) condition {
+// covered says whether every way into some clusters has one guard, how many of them have, and which have not.
+func (o *outcome) covered(names map[string]bool) (c condition, ratio string, some []objects.UncoveredWay, more int32) {
 	ways, known := 0, true
 	for _, c := range o.want.Covered {
 		if names[c.Cluster] {
@@ -219,34 +216,36 @@ func (o *outcome) covered(names map[string]bool, out *objects.AccessPolicyStatus
 		for _, u := range wrong {
 			gaps++
 			doubled = doubled && u.Kind == istio.Doubled
-			if len(out.Uncovered) < objects.MostUncovered {
-				out.Uncovered = append(out.Uncovered, objects.UncoveredWay{Cluster: u.Cluster, Flow: u.Flow, Object: u.Way,
+			if len(some) < objects.MostUncovered {
+				some = append(some, objects.UncoveredWay{Cluster: u.Cluster, Flow: u.Flow, Object: u.Way,
 					Reason: cut(string(u.Kind)+": "+u.Why, 1024)})
 			} else {
-				out.MoreUncovered++
+				more++
 			}
 		}
 	}
-	out.Covered = fmt.Sprintf("%d/%d", max(ways-gaps, 0), ways)
-	c := condition{kind: objects.ConditionCovered, status: metav1.ConditionFalse}
+	ratio = fmt.Sprintf("%d/%d", max(ways-gaps, 0), ways)
+	c = condition{kind: objects.ConditionCovered, status: metav1.ConditionUnknown}
 	switch {
+	case len(o.gateways) == 0:
+		c.reason, c.message = objects.ReasonNoGateway, "no gateway is configured"
 	case gaps > 0:
-		c.reason = objects.ReasonUnguarded
+		c.status, c.reason = metav1.ConditionFalse, objects.ReasonUnguarded
 		if doubled {
 			c.reason = objects.ReasonAmbiguous
 		}
-		u := out.Uncovered[0]
-		c.message = fmt.Sprintf("%d ways are not guarded as the policy says: %s/%s by the %s: %s", gaps, u.Cluster, u.Flow,
-			u.Object, u.Reason)
+		c.message = fmt.Sprintf("%d ways are not guarded as the policy says: %s/%s by the %s: %s", gaps, some[0].Cluster,
+			some[0].Flow, some[0].Object, some[0].Reason)
 	case !known:
-		c.status, c.reason, c.message = metav1.ConditionUnknown, objects.ReasonPending, "the ways are being looked at"
+		c.reason, c.message = objects.ReasonPending, "the ways are being looked at"
+	case len(o.problems) > 0:
+		c.reason, c.message = objects.ReasonUnclear, o.problems[0].String()
 	case ways == 0:
-		c.status, c.reason = metav1.ConditionUnknown, objects.ReasonNoGateway
-		c.message = "no gateway leads to its clusters"
+		c.reason, c.message = objects.ReasonNoGateway, "no gateway leads to its clusters"
 	default:
 		c.status, c.reason, c.message = metav1.ConditionTrue, objects.ReasonInForce, "every way has exactly one guard"
 	}
-	return c
+	return c, ratio, some, more
 }
 
 // ready says whether everything for some clusters is written.
@@ -273,6 +272,11 @@ func (o *outcome) ready(names map[string]bool, refused bool) condition {
 			strings.Join(held[:min(len(held), 8)], ", ")
 	case refused:
 		c.reason, c.message = objects.ReasonInvalid, "what was in force before stays"
+	case slices.ContainsFunc(o.held, concerns):
+		lost := o.world.Lost()
+		c.reason = objects.ReasonPending
+		c.message = "objects stay as they are, because what was in force is not known of " +
+			strings.Join(lost[:min(len(lost), 8)], ", ")
 	case slices.ContainsFunc(o.pending, concerns):
 		c.reason, c.message = objects.ReasonPending, "objects are being written"
 	default:
@@ -285,10 +289,37 @@ func (o *outcome) ready(names map[string]bool, refused bool) condition {
 func (o *outcome) tenant(t clusters.Ways, old objects.EdgeTenantStatus, generation int64) objects.EdgeTenantStatus {
 	out := objects.EdgeTenantStatus{ObservedGeneration: generation, Conditions: slices.Clone(old.Conditions)}
 	accepted := condition{objects.ConditionAccepted, metav1.ConditionTrue, objects.ReasonValid, "its ways are known"}
-	if t.Refused != "" {
-		accepted = condition{objects.ConditionAccepted, metav1.ConditionFalse, objects.ReasonInvalid, t.Refused}
+	switch {
+	case t.Refused != "":
+		accepted.status, accepted.reason, accepted.message = metav1.ConditionFalse, objects.ReasonInvalid, t.Refused
+	case t.Shared != "":
+		accepted.status, accepted.reason = metav1.ConditionFalse, objects.ReasonInvalid
+		accepted.message = t.Shared + ", and it is not known who had it first: both are in force; remove it from one of them"
 	}
-	accepted.set(&out.Conditions, generation, o.now)
-	o.ready(map[string]bool{t.Name: true}, t.Refused != "").set(&out.Conditions, generation, o.now)
+	switch {
+	case t.Lost: // what is noted is all that is known
+		out.Refused = old.Refused
+	case t.Refused != "":
+		out.Refused = &objects.TenantRefusal{Generation: generation, Time: metav1.NewTime(o.now.Truncate(time.Second)),
+			Why: cut(t.Refused, 4096), InForce: t.InForce}
+		if r := old.Refused; r != nil && r.Generation == generation && r.Why == out.Refused.Why {
+			out.Refused.Time = r.Time
+		}
+	}
+	names := map[string]bool{t.Name: true}
+	for _, c := range []condition{accepted, o.ready(names, t.Refused != ""), o.guarded(t.Name)} {
+		c.set(&out.Conditions, generation, o.now)
+	}
 	return out
+}
+
+// guarded says whether every way into one cluster has one guard. Without a list it needs none.
+func (o *outcome) guarded(name string) condition {
+	i := slices.IndexFunc(o.facts.Clusters, func(c istio.Cluster) bool { return c.Name == name })
+	if i < 0 || !slices.ContainsFunc(o.facts.Clusters[i].Ways, istio.Way.Listed) {
+		return condition{objects.ConditionCovered, metav1.ConditionUnknown, objects.ReasonNoList,
+			"there is no list: nothing is guarded"}
+	}
+	c, _, _, _ := o.covered(map[string]bool{name: true})
+	return c
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,11 +113,23 @@ func (x *webhook) now(ctx context.Context, from cache.Cache) (clusters.World, er
 		}
 		x.world = x.memory.Read(inputs(policies, tenants))
 	}
-	if held := x.world.Held(); len(held) > 0 {
+	if held := unknown(x.world); len(held) > 0 {
 		return clusters.World{}, errors.New("it is not known what was in force of " +
 			strings.Join(held[:min(len(held), 8)], ", ") + ": mend it")
 	}
 	return x.world, nil
+}
+
+// unknown is what has to be known to say which guards a chain needs: every policy, and of every tenant at least some
+// names or destinations. No guard is taken out here, so that what is missing of a tenant changes nothing.
+func unknown(w clusters.World) []string {
+	out := w.Held()
+	for _, t := range w.Tenants {
+		if t.Lost && !slices.ContainsFunc(w.Clusters, func(c istio.Cluster) bool { return c.Name == t.Name }) {
+			out = append(out, "EdgeTenant "+t.Namespace+"/"+t.Name)
+		}
+	}
+	return out
 }
 
 // Handle answers the API server. What cannot be judged is an error, and is not stored.

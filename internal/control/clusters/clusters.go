@@ -7,8 +7,6 @@ package clusters
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -29,9 +27,12 @@ type Policy struct {
 // Tenant is an EdgeTenant as it is stored.
 type Tenant struct {
 	Namespace, Name string
-	Created         string // sorts as a text: of two that claim the same, the older one has it
-	Version         string
+	Created         string // sorts as a text: of two that nobody has looked at, the older one has what both claim
+	Version         string // changes with the content
 	Spec            v1alpha1.EdgeTenantSpec
+	Seen            bool                     // somebody looked at it already: it may be in force
+	Refused         bool                     // it is noted that the content was refused, and what stays in force
+	Kept            *v1alpha1.EdgeTenantSpec // that; nil: nothing
 }
 
 // Rules is what came of a policy.
@@ -47,8 +48,10 @@ type Rules struct {
 // Ways is what came of a tenant.
 type Ways struct {
 	Namespace, Name string
-	Refused         string // why what is stored is not in force
-	Lost            bool
+	Refused         string                   // why what is stored is not in force
+	InForce         *v1alpha1.EdgeTenantSpec // what is in its place; nil: nothing, or what can be read of it
+	Shared          string                   // what another one has too: both are in force
+	Lost            bool                     // it is refused, and what was in force is not known
 }
 
 // World is what all objects say together.
@@ -58,13 +61,19 @@ type World struct {
 	Tenants  []Ways
 }
 
-// Held says what is not known, so that nothing should be written or removed.
+// Held says which policies are not known, so that nothing should be written or removed: their rules are about any
+// cluster.
 func (w World) Held() (why []string) {
 	for _, p := range w.Policies {
 		if p.Lost {
 			why = append(why, "AccessPolicy "+p.Name)
 		}
 	}
+	return why
+}
+
+// Lost says of which tenants it is not known what was in force, so that nothing of theirs should be changed.
+func (w World) Lost() (why []string) {
 	for _, t := range w.Tenants {
 		if t.Lost {
 			why = append(why, "EdgeTenant "+t.Namespace+"/"+t.Name)
@@ -88,19 +97,9 @@ type goodPolicy struct {
 	Rules
 }
 
-type goodTenant struct {
-	version string
-	tenant  *tenant.Tenant
-	Ways
-}
-
 // Read puts a world together. Order does not matter.
 func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 	slices.SortFunc(policies, func(a, b Policy) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(tenants, func(a, b Tenant) int {
-		return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.Namespace, b.Namespace),
-			strings.Compare(a.Name, b.Name))
-	})
 	var w World
 	var compiled []*policy.Policy
 	known := map[string]goodPolicy{}
@@ -111,15 +110,7 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 	}
 	m.policies = known
 	rules := policy.NewEdgeRules(compiled...)
-	claims := map[string]string{}
-	ways := map[string]goodTenant{}
-	for _, t := range tenants {
-		key := t.Namespace + "/" + t.Name
-		good := m.tenant(key, t)
-		if by := claimed(claims, key, good.tenant); by != "" {
-			good = goodTenant{version: t.Version, Ways: Ways{Namespace: t.Namespace, Name: t.Name, Refused: by}}
-		}
-		ways[key] = good
+	for _, good := range m.resolve(tenants) {
 		w.Tenants = append(w.Tenants, good.Ways)
 		if good.tenant == nil {
 			continue
@@ -136,7 +127,7 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 	if len(m.Always) > 0 { // the last one: it has no object
 		w.Policies = append(w.Policies, Rules{Name: istio.RuleAlways, Source: "features.access.additionalRanges"})
 	}
-	m.tenants, m.met = ways, true
+	m.met = true
 	return w
 }
 
@@ -165,61 +156,6 @@ func (m *Memory) policy(p Policy) goodPolicy {
 		out.Content, out.Lost = v1alpha1.AccessContent{}, !m.met
 	}
 	return out
-}
-
-func (m *Memory) tenant(key string, t Tenant) goodTenant {
-	last, met := m.tenants[key]
-	if met && last.version == t.Version && last.Refused == "" {
-		return last
-	}
-	out := goodTenant{version: t.Version, Ways: Ways{Namespace: t.Namespace, Name: t.Name}}
-	read, why := readTenant(t)
-	if read != nil {
-		out.tenant = read
-		return out
-	}
-	out.Refused = why
-	if met {
-		out.tenant, out.Lost = last.tenant, last.Lost
-	} else {
-		out.Lost = !m.met
-	}
-	return out
-}
-
-func readTenant(t Tenant) (*tenant.Tenant, string) {
-	data, err := json.Marshal(v1alpha1.EdgeTenant{
-		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.Version, Kind: v1alpha1.KindEdgeTenant},
-		Metadata: v1alpha1.ObjectName{Name: t.Name}, Spec: t.Spec,
-	})
-	if err != nil {
-		return nil, err.Error()
-	}
-	out, doc := tenant.Read(t.Name, data)
-	if ps := doc.Problems(); len(ps) > 0 {
-		return nil, ps[0].Path + ": " + ps[0].Message
-	}
-	return out, ""
-}
-
-// claimed notes what belongs to a tenant alone. It says what another one has.
-func claimed(claims map[string]string, key string, t *tenant.Tenant) string {
-	if t == nil {
-		return ""
-	}
-	all := map[string]string{fmt.Sprintf("cluster %q", t.Name): ""}
-	for claim := range t.Claims() {
-		all[claim] = ""
-	}
-	for claim := range all {
-		if by, taken := claims[claim]; taken {
-			return claim + " is claimed by " + by
-		}
-	}
-	for claim := range all {
-		claims[claim] = key
-	}
-	return ""
 }
 
 // Cluster is a tenant with the lists that rules give it, and the rules of which a list says a part only.

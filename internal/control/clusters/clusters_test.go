@@ -4,6 +4,8 @@ package clusters_test
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -112,5 +114,155 @@ func TestAdditionalRangesReachProtectedClustersOnly(t *testing.T) {
 	e := w.Clusters[0].Ways[0].List.Allow[1]
 	if w.Policies[e.Policy].Source != "features.access.additionalRanges" || e.Group != istio.GroupAlways {
 		t.Errorf("%+v", e)
+	}
+}
+
+const (
+	vpnOf = "outbound|1194||vpn-seed-server."
+	apiOf = "outbound|443||kube-apiserver."
+	local = ".svc.cluster.local"
+)
+
+// listing is a tenant with destinations.
+func listing(name, created string, destinations ...string) clusters.Tenant {
+	t := reached(name, name, created)
+	t.Spec.Ways = []v1alpha1.EdgeWay{{Flow: "vpn", Destinations: destinations}}
+	return t
+}
+
+// edited is a tenant with another name in its first way.
+func edited(t clusters.Tenant, version string, names ...string) clusters.Tenant {
+	t.Version = version
+	t.Spec.Ways = slices.Clone(t.Spec.Ways)
+	t.Spec.Ways[0].Names = names
+	return t
+}
+
+// names are the hosts of each cluster's first way.
+func names(w clusters.World) string {
+	out := []string{}
+	for _, c := range w.Clusters {
+		out = append(out, c.Name+":"+strings.Join(append(c.Ways[0].Hosts, c.Ways[0].Destinations...), ","))
+	}
+	return strings.Join(out, " ")
+}
+
+func refusals(w clusters.World) (out []string) {
+	for _, t := range w.Tenants {
+		if t.Refused != "" {
+			out = append(out, t.Name+": "+t.Refused)
+		}
+	}
+	return out
+}
+
+func TestNobodyTakesWhatATenantHas(t *testing.T) {
+	older, younger := reached("evil", "evil", "1", "evil.example.org"), reached("ns", "c1", "2", "api.example.org")
+	taken := `evil: name "api.example.org" is claimed by ns/c1`
+	both := edited(older, "2", "evil.example.org", "api.example.org")
+	const before = "evil:evil.example.org c1:api.example.org"
+	see := func(when string, w clusters.World, want string, refused ...string) {
+		t.Helper()
+		if names(w) != want || !slices.Equal(refusals(w), refused) || len(w.Held())+len(w.Lost()) > 0 {
+			t.Errorf("%s: %s, refused %q, held %q", when, names(w), refusals(w), append(w.Held(), w.Lost()...))
+		}
+	}
+	var m clusters.Memory
+	see("at first", m.Read(nil, []clusters.Tenant{older, younger}), before)
+	w := m.Read(nil, []clusters.Tenant{both, younger})
+	see("an older one wants it too", w, before, taken)
+	if spec := w.Tenants[0].InForce; spec == nil || !slices.Equal(spec.Ways[0].Names, []string{"evil.example.org"}) {
+		t.Errorf("what stays in force is not told: %+v", w.Tenants[0])
+	}
+	see("still", m.Read(nil, []clusters.Tenant{both, younger}), before, taken)
+	see("it goes elsewhere, and the other one edits", m.Read(nil, []clusters.Tenant{edited(older, "3", "e.example.org"),
+		edited(younger, "3", "api.example.org", "b.example.org")}), "evil:e.example.org c1:api.example.org,b.example.org")
+	see("it is given up", m.Read(nil, []clusters.Tenant{both, edited(younger, "4", "b.example.org")}),
+		"evil:evil.example.org,api.example.org c1:b.example.org")
+	see("the other one is gone", m.Read(nil, []clusters.Tenant{edited(older, "5", "b.example.org")}), "evil:b.example.org")
+
+	// After a start, what was noted counts.
+	noted, seen := both, younger
+	noted.Seen, noted.Refused, noted.Kept, seen.Seen = true, true, &older.Spec, true
+	m = clusters.Memory{}
+	see("noted", m.Read(nil, []clusters.Tenant{noted, seen}), before, taken)
+	noted.Kept = nil
+	m = clusters.Memory{}
+	see("noted as new", m.Read(nil, []clusters.Tenant{noted, seen}), "c1:api.example.org", taken)
+	m = clusters.Memory{}
+	see("new", m.Read(nil, []clusters.Tenant{both, seen}), "c1:api.example.org", taken)
+	both.Seen = true
+	m = clusters.Memory{}
+	for range 2 {
+		w = m.Read(nil, []clusters.Tenant{both, seen})
+		see("not known who had it", w, "evil:evil.example.org,api.example.org c1:api.example.org")
+		if w.Tenants[0].Shared != `name "api.example.org" is claimed by ns/c1 too` || w.Tenants[1].Shared == "" {
+			t.Errorf("%+v", w.Tenants)
+		}
+	}
+	see("one gives way", m.Read(nil, []clusters.Tenant{edited(both, "6", "evil.example.org"), seen}), before)
+	twice := seen
+	twice.Namespace = "zz"
+	m = clusters.Memory{}
+	see("two of one name", m.Read(nil, []clusters.Tenant{twice, seen}), "c1:api.example.org",
+		`c1: cluster "c1" is claimed by ns/c1`)
+}
+
+func TestTheNamespaceOfDestinationsIsOneTenants(t *testing.T) {
+	var m clusters.Memory
+	victim := listing("c1", "2", vpnOf+"shoot--p--c1"+local)
+	m.Read(nil, []clusters.Tenant{victim})
+	evil := listing("evil", "1", apiOf+"shoot--p--c1"+local)
+	w := m.Read(nil, []clusters.Tenant{evil, victim})
+	if len(w.Clusters) != 1 || w.Clusters[0].Name != "c1" ||
+		w.Tenants[0].Refused != `namespace "shoot--p--c1" of destinations is claimed by c1/c1` {
+		t.Errorf("%+v", w)
+	}
+}
+
+func TestWhatIsReadableOfAProtectedTenantIsClosed(t *testing.T) {
+	var m clusters.Memory
+	m.Read(nil, nil)
+	bad := reached("ns", "a", "1", "api.a.example.org", "not a name")
+	if w := m.Read(nil, []clusters.Tenant{bad}); len(w.Clusters) > 0 || len(w.Lost()) > 0 {
+		t.Errorf("it never was in force: %+v", w)
+	}
+	bad.Version, bad.Spec.Protected = "2", true
+	for range 2 {
+		w := m.Read(nil, []clusters.Tenant{bad})
+		if names(w) != "a:api.a.example.org" || admits(t, w, "a", "203.0.113.9") || w.Tenants[0].InForce != nil ||
+			len(refusals(w)) != 1 {
+			t.Fatalf("%+v", w)
+		}
+	}
+	if w := m.Read([]clusters.Policy{office("1", "203.0.113.0/24")}, []clusters.Tenant{bad}); !admits(t, w, "a", "203.0.113.9") ||
+		admits(t, w, "a", "198.51.100.1") {
+		t.Errorf("what a policy says about it holds: %+v", w)
+	}
+	other := reached("ns", "b", "2", "api.b.example.org", "?")
+	other.Spec.Protected = true
+	if w := m.Read(nil, []clusters.Tenant{edited(bad, "3", "api.b.example.org"), other}); names(w) != "a:api.b.example.org" {
+		t.Errorf("it takes nothing from others: %s, %q", names(w), refusals(w))
+	}
+}
+
+func TestATenantThatIsNotKnownAfterAStartHoldsItself(t *testing.T) {
+	a, bad := reached("ns", "a", "1", "api.a.example.org"), reached("ns", "b", "2", "api.b.example.org", "not a name")
+	a.Seen, bad.Seen = true, true
+	var m clusters.Memory
+	for range 2 {
+		w := m.Read(nil, []clusters.Tenant{a, bad})
+		if len(w.Held()) > 0 || !slices.Equal(w.Lost(), []string{"EdgeTenant ns/b"}) ||
+			names(w) != "a:api.a.example.org b:api.b.example.org" {
+			t.Errorf("%s, held %q, %q", names(w), w.Held(), w.Lost())
+		}
+	}
+	noted, kept := bad, reached("ns", "b", "2", "api.b.example.org").Spec
+	noted.Refused, noted.Kept = true, &kept
+	if w := m.Read(nil, []clusters.Tenant{a, noted}); len(w.Lost()) > 0 || w.Tenants[1].InForce == nil {
+		t.Errorf("another replica knows it: %+v", w)
+	}
+	if w := m.Read(nil, []clusters.Tenant{a, edited(bad, "3", "api.b.example.org")}); len(w.Lost())+len(refusals(w)) > 0 {
+		t.Errorf("mended: %+v", w)
 	}
 }

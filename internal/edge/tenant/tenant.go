@@ -215,6 +215,36 @@ func (w *Way) streams(tenant string, raw []v1alpha1.EdgeStream, add conf.Report)
 	}
 }
 
+// Readable is what can be read of a tenant that is refused: the names and destinations of the ways whose flow is known.
+// It is nil if there are none. It says what has to be guarded, and not where a connection goes.
+func Readable(name string, spec v1alpha1.EdgeTenantSpec) *Tenant {
+	cluster, err := id.ParseCluster(name)
+	if err != nil {
+		return nil
+	}
+	t := &Tenant{Name: name, Cluster: cluster, Protected: spec.Protected}
+	for _, raw := range spec.Ways {
+		w := Way{Flow: raw.Flow}
+		for _, text := range raw.Names {
+			if name, err := parseName(text); err == nil && !slices.Contains(w.Names, name) {
+				w.Names = append(w.Names, name)
+			}
+		}
+		for _, text := range raw.Destinations {
+			if d, err := connecthead.ParseDestination(text); err == nil && !slices.Contains(w.Destinations, d) {
+				w.Destinations = append(w.Destinations, d)
+			}
+		}
+		if slices.Contains(policy.EdgeFlows(), w.Flow) && len(w.Names)+len(w.Destinations) > 0 {
+			t.Ways = append(t.Ways, w)
+		}
+	}
+	if len(t.Ways) == 0 {
+		return nil
+	}
+	return t
+}
+
 // parseName reads a host name, or one that begins with "*." or "*-".
 func parseName(text string) (string, error) {
 	begin, rest := "", text

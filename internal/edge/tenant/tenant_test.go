@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/edge/connecthead"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 )
@@ -287,5 +288,22 @@ func TestClaims(t *testing.T) {
 	}
 	if len(got) != 5 {
 		t.Error(got)
+	}
+}
+
+func TestReadable(t *testing.T) {
+	of := func(flow string, names ...string) v1alpha1.EdgeWay { return v1alpha1.EdgeWay{Flow: flow, Names: names} }
+	vpn := "outbound|1194||vpn-seed-server.shoot--p--c1.svc.cluster.local"
+	spec := v1alpha1.EdgeTenantSpec{Protected: true, Ways: []v1alpha1.EdgeWay{of("api", "API.c1.example", "b c", "*-x.example"),
+		of("apis", "x.example"), of("vpn", "?"), {Flow: "vpn", Destinations: []string{vpn, "outbound|1194||x"}}}}
+	got := tenant.Readable("c1", spec)
+	if got == nil || !got.Protected || len(got.Ways) != 2 || !slices.Equal(got.Ways[0].Names, []string{"api.c1.example", "-x.example"}) ||
+		len(got.Ways[1].Destinations) != 1 || got.Ways[1].Destinations[0].String() != vpn {
+		t.Errorf("%+v", got)
+	}
+	for name, spec := range map[string]v1alpha1.EdgeTenantSpec{"c1": {Ways: []v1alpha1.EdgeWay{of("vpn", "?")}}, "C_1": spec} {
+		if got := tenant.Readable(name, spec); got != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
