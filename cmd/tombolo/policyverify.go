@@ -157,8 +157,13 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 			return nil, usage("--always "+text+": "+err.Error(), "write a CIDR or an address: --always 192.0.2.0/24")
 		}
 	}
+	var placed []clusters.Placed
 	for _, t := range table.All() {
-		c, partly := clusters.Cluster(t, rules)
+		placed = append(placed, clusters.Placed{Tenant: t})
+	}
+	for i, home := range clusters.Homes(placed) {
+		t := placed[i].Tenant
+		c, partly := clusters.Cluster(t, home, rules)
 		if len(partly) > 0 {
 			return nil, fault.Newf(fault.CodeConfig, "no list of sources says what the policy says about %s", t.Name).
 				Whyf("%s: %s", s.files[partly[0].Policy], partly[0].Problem.Message).

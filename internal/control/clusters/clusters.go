@@ -110,12 +110,15 @@ func (m *Memory) Read(policies []Policy, tenants []Tenant) World {
 	}
 	m.policies = known
 	rules := policy.NewEdgeRules(compiled...)
+	var placed []Placed
 	for _, good := range m.resolve(tenants) {
 		w.Tenants = append(w.Tenants, good.Ways)
-		if good.tenant == nil {
-			continue
+		if good.tenant != nil {
+			placed = append(placed, Placed{good.Namespace, good.tenant})
 		}
-		c, partly := Cluster(good.tenant, rules)
+	}
+	for i, home := range Homes(placed) {
+		c, partly := Cluster(placed[i].Tenant, home, rules)
 		m.Always.LetIn(&c, len(policies))
 		w.Clusters = append(w.Clusters, c)
 		for _, p := range partly {
@@ -158,9 +161,10 @@ func (m *Memory) policy(p Policy) goodPolicy {
 	return out
 }
 
-// Cluster is a tenant with the lists that rules give it, and the rules of which a list says a part only.
-func Cluster(t *tenant.Tenant, rules *policy.EdgeRules) (c istio.Cluster, partly []policy.Partial) {
-	c.Name = t.Name
+// Cluster is a tenant, whose control plane is in the namespace home, with the lists that rules give it, and the rules of
+// which a list says a part only.
+func Cluster(t *tenant.Tenant, home string, rules *policy.EdgeRules) (c istio.Cluster, partly []policy.Partial) {
+	c.Name, c.Namespace = t.Name, home
 	for _, way := range t.Ways {
 		of := istio.Way{Flow: way.Flow}
 		for _, name := range way.Names {

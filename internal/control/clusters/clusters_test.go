@@ -266,3 +266,40 @@ func TestATenantThatIsNotKnownAfterAStartHoldsItself(t *testing.T) {
 		t.Errorf("mended: %+v", w)
 	}
 }
+
+func TestWhereControlPlanesAre(t *testing.T) {
+	of := func(namespace, name string, upstream string, destinations ...string) clusters.Tenant {
+		o := reached(namespace, name, "1", name+".example.org")
+		o.Spec.Ways[0].Upstreams = []string{upstream}
+		if len(destinations) > 0 {
+			o.Spec.Ways = append(o.Spec.Ways, v1alpha1.EdgeWay{Flow: "vpn", Destinations: destinations})
+		}
+		return o
+	}
+	ingress := of("shoots", "i", "nginx.garden.svc:443")
+	ingress.Spec.Ways[0].Flow = "ingress"
+	for name, c := range map[string]struct {
+		tenants []clusters.Tenant
+		want    string
+	}{
+		"its Service":             {[]clusters.Tenant{of("x", "a", "kube-apiserver.ns.svc.cluster.local:443")}, "ns"},
+		"its object":              {[]clusters.Tenant{of("ns", "a", "10.0.0.1:443")}, "ns"},
+		"many objects":            {[]clusters.Tenant{of("ns", "a", "10.0.0.1:443"), of("ns", "b", "10.0.0.2:443")}, " "},
+		"its destinations":        {[]clusters.Tenant{of("x", "a", "10.0.0.1:443", vpnOf+"ns"+local)}, "ns"},
+		"one Service for all":     {[]clusters.Tenant{of("x", "a", "hub.hub.svc:1"), of("y", "b", "hub.hub.svc:2")}, " "},
+		"another one's":           {[]clusters.Tenant{of("ns", "a", "k.ns.svc:1"), of("zz", "b", "k.ns.svc:1")}, "ns "},
+		"claimed by another one":  {[]clusters.Tenant{of("ns", "a", "k.ns.svc:1"), of("x", "b", "10.0.0.1:443", vpnOf+"ns"+local)}, " ns"},
+		"an ingress of a seed":    {[]clusters.Tenant{ingress}, "shoots"},
+		"a name that is no such":  {[]clusters.Tenant{of("x", "a", "k.ns.example.org:1")}, "x"},
+		"an address and a domain": {[]clusters.Tenant{of("x", "a", "[2001:db8::1]:443")}, "x"},
+	} {
+		var m clusters.Memory
+		var got []string
+		for _, k := range m.Read(nil, c.tenants).Clusters {
+			got = append(got, k.Namespace)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, strings.Join(got, " "), c.want)
+		}
+	}
+}
