@@ -8,6 +8,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Access struct {
 	Clusters  prometheus.Gauge
 	Held      prometheus.Gauge
+	Problems  prometheus.Gauge
 	Writes    *prometheus.CounterVec // kind, action, outcome
 	Seconds   prometheus.Histogram
 	Gaps      *prometheus.GaugeVec // gap
@@ -23,7 +24,9 @@ func NewAccess(reg prometheus.Registerer, kinds, gaps []string) *Access {
 	m := &Access{
 		Clusters: f.gauge("tombolo_access_clusters", "Clusters whose access lists are enforced, and those without one."),
 		Held: f.gauge("tombolo_access_held",
-			"1 if nothing is changed, because what was in force before the start is not known."),
+			"1 if something is not changed, because what was in force before the start is not known."),
+		Problems: f.gauge("tombolo_access_problems",
+			"What a gateway does and its objects do not tell, so that no cluster counts as covered there."),
 		Writes: f.counterVec("tombolo_access_writes_total", "Objects that were written and removed, by kind and outcome.",
 			"kind", "action", "outcome"),
 		Seconds: f.histogram("tombolo_access_write_seconds",

@@ -3,6 +3,8 @@
 package access
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,10 +24,18 @@ func gaps() []string {
 func (l *loop) tell(o *outcome) {
 	l.told.Clusters.Set(float64(len(o.facts.Clusters)))
 	held := 0.0
-	if len(o.world.Held()) > 0 {
+	if len(o.world.Held())+len(o.world.Lost()) > 0 {
 		held = 1
 	}
 	l.told.Held.Set(held)
+	l.told.Problems.Set(float64(len(o.problems)))
+	for _, p := range o.problems {
+		if !slices.Contains(l.said, p) {
+			l.log.Warn("what a gateway does cannot be told from its objects", telemetry.AttrCode, fault.CodeConfig,
+				telemetry.AttrReason, p.String())
+		}
+	}
+	l.said = o.problems
 	counts := map[istio.Gap]int{}
 	l.told.Unguarded.Reset()
 	named := map[[3]string]bool{}
