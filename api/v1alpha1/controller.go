@@ -52,6 +52,8 @@ type AccessFeature struct {
 	// FormerNamespaces are those of gateways that are no longer listed: what was written there is removed, after what
 	// replaces it is in force.
 	FormerNamespaces []string `json:"formerNamespaces,omitempty"`
+	// RootNamespace is that of the mesh: EnvoyFilters there count at every gateway. Default istio-system.
+	RootNamespace string `json:"rootNamespace,omitempty"`
 	// Settle is how long Istio and the gateways need until what was written is in force: a guard is taken away only that
 	// long after what replaces it. Default 10s.
 	Settle Duration `json:"settle,omitempty"`

@@ -44,7 +44,7 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 				o.Config = string(data)
 				o.Shoots = cfg.ShootAdmission != nil
 				if cfg.Access != nil {
-					o.Gateways = cfg.Access.Namespaces()
+					o.Gateways, o.MeshRoot = cfg.Access.Namespaces(), cfg.Access.RootNamespace
 					if g := cfg.Access.Gardener; g != nil {
 						o.Gardener, o.Answer = true, g.Answer
 					}

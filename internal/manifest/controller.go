@@ -21,6 +21,9 @@ type ControllerOptions struct {
 	// Gateways are the namespaces in which Config has lists enforced.
 	Gateways []string
 
+	// MeshRoot is the root namespace of the mesh in Config.
+	MeshRoot string
+
 	// Gardener says that Config has Extensions of type acl read, Answer that gardenlet is answered.
 	Gardener, Answer bool
 
@@ -31,6 +34,7 @@ type ControllerOptions struct {
 // ControllerDefaults returns the default options.
 func ControllerDefaults() ControllerOptions {
 	out := ControllerOptions{Common: commonDefaults(), Replicas: 2}
+	out.MeshRoot = "istio-system"
 	out.Name, out.MemoryRequest, out.MemoryLimit = "tombolo-controller", "128Mi", "1Gi"
 	return out
 }
@@ -60,7 +64,6 @@ const (
 	admissionGroup   = "admissionregistration.k8s.io"
 	istioNetworking  = "networking.istio.io"
 	istioSecurity    = "security.istio.io"
-	meshRoot         = "istio-system"
 	gardenerGroup    = "extensions.gardener.cloud"
 	reviewTimeout    = 5 // seconds
 )
@@ -237,8 +240,8 @@ func controllerRights(o ControllerOptions, m meta) []document {
 			account},
 	}
 	gateways := o.Gateways
-	if len(gateways) > 0 && !slices.Contains(gateways, meshRoot) {
-		gateways = append(slices.Clone(gateways), meshRoot)
+	if len(gateways) > 0 && !slices.Contains(gateways, o.MeshRoot) {
+		gateways = append(slices.Clone(gateways), o.MeshRoot)
 	}
 	for _, namespace := range gateways {
 		rights := gatewayRights()
@@ -305,8 +308,8 @@ func rootRights() []roleRule {
 // chains, where they count at a gateway. Without an answer such an object is not written, since it could open a way.
 func controllerInjection(o ControllerOptions, m meta) document {
 	namespaces := slices.Clone(o.Gateways)
-	if !slices.Contains(namespaces, meshRoot) {
-		namespaces = append(namespaces, meshRoot)
+	if !slices.Contains(namespaces, o.MeshRoot) {
+		namespaces = append(namespaces, o.MeshRoot)
 	}
 	return webhookConfiguration{admissionGroup + "/v1", "MutatingWebhookConfiguration",
 		meta{Name: o.Name, Labels: m.Labels}, []webhookRule{{

@@ -62,6 +62,11 @@ func TestController(t *testing.T) {
 			t.Errorf("with a gateway there is no %q", part)
 		}
 	}
+	o.MeshRoot = "mesh"
+	if out, err = manifest.Controller(o); err != nil || !strings.Contains(string(out), "values: [istio-ingress, mesh]") ||
+		!strings.Contains(string(out), "namespace: mesh\n") || strings.Contains(string(out), "istio-system") {
+		t.Errorf("the mesh has another root namespace: %v\n%s", err, out)
+	}
 	if err := o.Suits("tombolo-controller", "", ":9443", ":8449"); err != nil {
 		t.Error(err)
 	}

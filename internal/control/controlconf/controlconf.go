@@ -27,6 +27,7 @@ const (
 	DefaultName   = "tombolo-controller"
 	HealthListen  = "127.0.0.1:8449"
 	WebhookListen = ":9443"
+	RootNamespace = "istio-system"
 	MaxRanges     = 50 // as the Gardener extension's admission has it
 
 	certificateLife = 90 * 24 * time.Hour
@@ -65,6 +66,7 @@ type ShootAdmission struct {
 type Access struct {
 	Gateways         []istio.Workload
 	Former           []string // namespaces of former gateways
+	RootNamespace    string   // of the mesh
 	Settle           time.Duration
 	AdditionalRanges []string
 	Gardener         *v1alpha1.GardenerFeature // nil: Extensions are not read
@@ -166,8 +168,11 @@ func isName(text string) bool {
 
 func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener,
-		MaxRanges: most(raw.MaxRanges, "maxRanges", add),
-		Former:    raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
+		MaxRanges:     most(raw.MaxRanges, "maxRanges", add),
+		RootNamespace: cmp.Or(raw.RootNamespace, RootNamespace), Former: raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
+	if !isName(out.RootNamespace) {
+		add("rootNamespace", "%q is not the name of a namespace", raw.RootNamespace)
+	}
 	if raw.Gardener != nil && len(raw.Gateways) == 0 {
 		add("gardener", "there are no gateways at which the lists could be enforced")
 	}
@@ -192,6 +197,7 @@ func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 				add(at+"namespace", "gateways[%d] is in the same one: list one gateway of each namespace", j)
 			}
 		}
+		w.RootNamespace = out.RootNamespace
 		out.Gateways = append(out.Gateways, w)
 	}
 	if n := len(out.Former); n > mostGateways {

@@ -24,6 +24,7 @@ func TestAConfigurationIsRead(t *testing.T) {
       connectPorts: [{port: 8132, header: Reversed-VPN}]
     additionalRanges: [192.0.2.0/24]
     maxRanges: -1
+    rootNamespace: mesh
     gardener: {answer: true}
 webhooks: {certificateLife: 2m}
 `))
@@ -36,14 +37,14 @@ webhooks: {certificateLife: 2m}
 		t.Errorf("%+v", cfg)
 	}
 	w := cfg.Access.Gateways[0]
-	if w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
+	if w.RootNamespace != "mesh" || w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
 		w.ConnectPorts[0] != (istio.ConnectPort{Port: 8132, Header: "reversed-vpn"}) {
 		t.Errorf("%+v", w)
 	}
 	if cfg, err = controlconf.Parse("c.yaml", []byte(head+"features: {access: {}}\n")); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Access.MaxRanges != 50 || cfg.ShootAdmission != nil {
+	if cfg.Access.RootNamespace != "istio-system" || cfg.Access.MaxRanges != 50 || cfg.ShootAdmission != nil {
 		t.Errorf("%d ranges", cfg.Access.MaxRanges)
 	}
 	cfg, err = controlconf.Parse("c.yaml", []byte(head+"features: {shootAdmission: {maxRanges: -1}}\n"))
@@ -64,8 +65,8 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 		"leaderElection: {leaseDuration: 1s}\nfeatures: {access: {}}":                      {"c.yaml:3:33: leaderElection.leaseDuration: 1s is less than 2s"},
 		"features:\n  access:\n    maxRanges: -2\n    additionalRanges: [10.0.0.1/8, x]\n": {"c.yaml:5:16: features.access.maxRanges:", "c.yaml:6:24: features.access.additionalRanges[0]:", "additionalRanges[1]"},
 		"features: {access: {gateways: [{namespace: A, selector: app}]}}":                  {"gateways[0].namespace", `gateways[0].selector: "app" is not KEY=VALUE`},
-		"features: {access: {settle: -1s, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
-			"settle: ", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
+		"features: {access: {settle: -1s, rootNamespace: B, formerNamespaces: [A], gateways: [{namespace: a, selector: a=b, dataNamespace: B}]}}": {
+			"settle: ", "features.access.rootNamespace: \"B\" is not", "formerNamespaces[0]: ", "gateways[0].dataNamespace: "},
 		"features: {shootAdmission: {maxRanges: -2}}":                                            {"features.shootAdmission.maxRanges: -2 is negative"},
 		"features: {access: {gardener: {}}}":                                                     {"features.access.gardener: there are no gateways"},
 		"features: {access: {gateways: [{namespace: a, selector: 'a=b,a=c'}]}}":                  {`the label "a" stands twice`},
