@@ -87,6 +87,14 @@ type AccessGateway struct {
 	Provider string `json:"provider,omitempty"`
 	// DataNamespace is where the data of ext_authz is written. Default: Namespace.
 	DataNamespace string `json:"dataNamespace,omitempty"`
+	// PortNames are the container ports that the gateway's Services have as a targetPort by name.
+	PortNames []AccessPortName `json:"portNames,omitempty"`
+}
+
+// AccessPortName is a named container port of a gateway.
+type AccessPortName struct {
+	Name string `json:"name"`
+	Port int    `json:"port"`
 }
 
 // AccessConnectPort is a port of a gateway for HTTP CONNECT.

@@ -139,7 +139,7 @@ func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 			target, ok := b.w.target(p)
 			if !ok { // found by its server names alone
 				b.problem(object, "port %d leads to the target port %s of Service %s, which is not known: "+
-					"give the gateway's container ports", number, p.TargetPort, s.Metadata.key())
+					"list it in portNames of the gateway", number, p.TargetPort, s.Metadata.key())
 			}
 			if !slices.Contains(out, target) {
 				out = append(out, target)

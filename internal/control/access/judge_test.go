@@ -119,6 +119,25 @@ func TestATenantThatIsLostHoldsWhatIsItsOwn(t *testing.T) {
 	}
 }
 
+func TestAPortWithANameIsAProblemUntilItIsKnown(t *testing.T) {
+	var s istio.Service
+	if err := json.Unmarshal([]byte(`{"metadata":{"namespace":"istio-ingress","name":"gw"},"spec":{"selector":{"app":"gw"},
+		"ports":[{"port":443,"targetPort":"tls"}]}}`), &s); err != nil {
+		t.Fatal(err)
+	}
+	w := istio.Workload{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"}, Enforcement: istio.EnvoyFilters}
+	facts := istio.Facts{Services: []istio.Service{s}, Gateways: []istio.Gateway{{Metadata: istio.Meta{Namespace: "ns", Name: "g"},
+		Spec: istio.GatewaySpec{Selector: map[string]string{"app": "gw"}, Servers: []istio.Server{{Hosts: []string{"*"},
+			Port: istio.Port{Name: "tls", Number: 443, Protocol: "TLS"}}}}}}}
+	for _, ports := range []map[string]uint32{nil, {"tls": 9443}} {
+		w.PortNames = ports
+		j := judge(controlconf.Access{Gateways: []istio.Workload{w}}, known(true), facts)
+		if unclear := len(j.problems) == 1 && strings.Contains(j.problems[0].What, "portNames"); unclear != (ports == nil) {
+			t.Errorf("%v: %v", ports, j.problems)
+		}
+	}
+}
+
 func TestGuardsOfOthersAreNoChangeOfOthers(t *testing.T) {
 	c := controlconf.Access{Gateways: []istio.Workload{{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"}}}}
 	e := stored(t, "shoot--p--c1")

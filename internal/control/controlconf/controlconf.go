@@ -242,6 +242,23 @@ func gateway(raw v1alpha1.AccessGateway, add conf.Report) istio.Workload {
 	if out.Enforcement == istio.ExtAuthz && raw.Provider == "" {
 		add("provider", "is missing: with enforcement extauthz the gateway has to ask somebody")
 	}
+	for i, p := range raw.PortNames {
+		at := fmt.Sprintf("portNames[%d].", i)
+		switch _, twice := out.PortNames[p.Name]; {
+		case !isName(p.Name):
+			add(at+"name", "%q is not the name of a container port", p.Name)
+		case twice:
+			add(at+"name", "%q is listed twice", p.Name)
+		}
+		if p.Port < 1 || p.Port > 65535 {
+			add(at+"port", "%s is no port", strconv.Itoa(p.Port))
+			continue
+		}
+		if out.PortNames == nil {
+			out.PortNames = map[string]uint32{}
+		}
+		out.PortNames[p.Name] = uint32(p.Port)
+	}
 	for i, p := range raw.ConnectPorts {
 		at := fmt.Sprintf("connectPorts[%d].", i)
 		if p.Port < 1 || p.Port > 65535 {

@@ -22,6 +22,7 @@ func TestAConfigurationIsRead(t *testing.T) {
     - namespace: istio-ingress
       selector: app=gw, istio.io/rev=a
       connectPorts: [{port: 8132, header: Reversed-VPN}]
+      portNames: [{name: tls, port: 9443}]
     additionalRanges: [192.0.2.0/24]
     maxRanges: -1
     rootNamespace: mesh
@@ -37,7 +38,7 @@ webhooks: {certificateLife: 2m}
 		t.Errorf("%+v", cfg)
 	}
 	w := cfg.Access.Gateways[0]
-	if w.RootNamespace != "mesh" || w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
+	if w.PortNames["tls"] != 9443 || w.RootNamespace != "mesh" || w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
 		w.ConnectPorts[0] != (istio.ConnectPort{Port: 8132, Header: "reversed-vpn"}) {
 		t.Errorf("%+v", w)
 	}
@@ -78,6 +79,8 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 			"connectPorts[0].port: 0 is no port"},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, connectPorts: [{port: 1, header: Host}, {port: 1, header: reversed-vpn}]}]}}": {
 			`connectPorts[0].header: "Host" is neither`, "connectPorts[1].port: 1 is listed twice"},
+		"features: {access: {gateways: [{namespace: a, selector: a=b, portNames: [{name: A, port: 0}, {name: a, port: 1}, {name: a, port: 2}]}]}}": {
+			`portNames[0].name: "A" is not the name`, "portNames[0].port: 0 is no port", `portNames[2].name: "a" is listed twice`},
 	} {
 		_, err := controlconf.Parse("c.yaml", []byte(head+text))
 		if err == nil {
