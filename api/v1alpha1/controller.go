@@ -87,6 +87,9 @@ type AccessGateway struct {
 	Provider string `json:"provider,omitempty"`
 	// DataNamespace is where the data of ext_authz is written. Default: Namespace.
 	DataNamespace string `json:"dataNamespace,omitempty"`
+	// Complete says that all clusters behind the connectPorts have an EdgeTenant. Then ext_authz is asked about every
+	// request there, and a new cluster changes no listener; a destination that is nobody's is refused.
+	Complete bool `json:"complete,omitempty"`
 	// PortNames are the container ports that the gateway's Services have as a targetPort by name.
 	PortNames []AccessPortName `json:"portNames,omitempty"`
 }

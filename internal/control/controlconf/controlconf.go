@@ -215,8 +215,8 @@ func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 func gateway(raw v1alpha1.AccessGateway, add conf.Report) istio.Workload {
 	out := istio.Workload{
 		Namespace: raw.Namespace, Enforcement: cmp.Or(raw.Enforcement, istio.Auto), Provider: raw.Provider,
-		DataNamespace: raw.DataNamespace,
-		Labels:        map[string]string{},
+		DataNamespace: raw.DataNamespace, Complete: raw.Complete,
+		Labels: map[string]string{},
 	}
 	if !isName(raw.Namespace) {
 		add("namespace", "%q is not the name of a namespace", raw.Namespace)
@@ -241,6 +241,9 @@ func gateway(raw v1alpha1.AccessGateway, add conf.Report) istio.Workload {
 	}
 	if out.Enforcement == istio.ExtAuthz && raw.Provider == "" {
 		add("provider", "is missing: with enforcement extauthz the gateway has to ask somebody")
+	}
+	if raw.Complete && (raw.Provider == "" || out.Enforcement != istio.Auto && out.Enforcement != istio.ExtAuthz) {
+		add("complete", "is about ext_authz: it needs a provider, and the enforcement auto or extauthz")
 	}
 	for i, p := range raw.PortNames {
 		at := fmt.Sprintf("portNames[%d].", i)

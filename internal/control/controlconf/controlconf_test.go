@@ -23,6 +23,8 @@ func TestAConfigurationIsRead(t *testing.T) {
       selector: app=gw, istio.io/rev=a
       connectPorts: [{port: 8132, header: Reversed-VPN}]
       portNames: [{name: tls, port: 9443}]
+      provider: tombolo
+      complete: true
     additionalRanges: [192.0.2.0/24]
     maxRanges: -1
     rootNamespace: mesh
@@ -38,7 +40,7 @@ webhooks: {certificateLife: 2m}
 		t.Errorf("%+v", cfg)
 	}
 	w := cfg.Access.Gateways[0]
-	if w.PortNames["tls"] != 9443 || w.RootNamespace != "mesh" || w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
+	if !w.Complete || w.Provider != "tombolo" || w.PortNames["tls"] != 9443 || w.RootNamespace != "mesh" || w.Enforcement != istio.Auto || !maps.Equal(w.Labels, map[string]string{"app": "gw", "istio.io/rev": "a"}) ||
 		w.ConnectPorts[0] != (istio.ConnectPort{Port: 8132, Header: "reversed-vpn"}) {
 		t.Errorf("%+v", w)
 	}
@@ -81,6 +83,8 @@ func TestEveryProblemHasItsPlace(t *testing.T) {
 			`connectPorts[0].header: "Host" is neither`, "connectPorts[1].port: 1 is listed twice"},
 		"features: {access: {gateways: [{namespace: a, selector: a=b, portNames: [{name: A, port: 0}, {name: a, port: 1}, {name: a, port: 2}]}]}}": {
 			`portNames[0].name: "A" is not the name`, "portNames[0].port: 0 is no port", `portNames[2].name: "a" is listed twice`},
+		"features: {access: {gateways: [{namespace: a, selector: a=b, complete: true}, {namespace: b, selector: a=b, complete: true, provider: t, enforcement: envoyfilter}]}}": {
+			"gateways[0].complete: is about ext_authz", "gateways[1].complete: is about ext_authz"},
 	} {
 		_, err := controlconf.Parse("c.yaml", []byte(head+text))
 		if err == nil {
