@@ -20,12 +20,14 @@ type judged struct {
 	want     istio.Planned
 	problems []istio.Problem // of no cluster: what gateways do not say
 	steps    []istio.Step
-	foreign  []istio.Ref // somebody else has objects of these names
-	held     []istio.Ref // they stay as they are, because it is not known what was in force
+	foreign  []istio.Ref       // somebody else has objects of these names
+	held     []istio.Ref       // they stay as they are, because it is not known what was in force
+	large    map[istio.Ref]int // they stay as they are, because they would have so many bytes
 }
 
 // judge decides what has to be written and removed. facts are the objects as they stand. Held worlds change nothing; of
-// a tenant that is lost, its own objects stay and those that it shares with others.
+// a tenant that is lost, its own objects stay and those that it shares with others. An object that is too large stays as
+// it is too, with all by which the same cluster was guarded before.
 func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	facts.Clusters = w.Clusters
 	out := judged{world: w, facts: facts}
@@ -54,11 +56,23 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 			lost[t.Name] = true
 		}
 	}
+	out.large = ours.TooLarge()
 	owner := owners(have, out.want)
-	holds := func(r istio.Ref) bool {
-		if hold := len(lost) > 0 && (owner[r] == "" || lost[owner[r]]); hold {
+	stuck, shared := map[string]bool{}, false
+	for r := range out.large {
+		stuck[owner[r]], shared = true, shared || owner[r] == ""
+	}
+	stays := func(r istio.Ref, loses bool) bool {
+		if _, large := out.large[r]; large {
+			return true
+		}
+		of := owner[r]
+		switch held := len(lost) > 0 && (loses || of == "" || lost[of]); { // what would replace it may be held
+		case held:
 			out.held = append(out.held, r)
 			return true
+		case loses && len(stuck) > 0:
+			return shared || of == "" || stuck[of]
 		}
 		return false
 	}
@@ -66,11 +80,9 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 		if s.Loses && len(out.foreign) > 0 { // what would replace it cannot be written
 			break
 		}
-		if s.Loses && len(lost) > 0 { // what would replace it may be held
-			out.held = slices.Concat(out.held, s.Write, s.Remove)
-			continue
-		}
-		s.Write = slices.DeleteFunc(slices.Clone(s.Write), holds)
+		goes := func(r istio.Ref) bool { return stays(r, s.Loses) }
+		s.Write = slices.DeleteFunc(slices.Clone(s.Write), goes)
+		s.Remove = slices.DeleteFunc(slices.Clone(s.Remove), goes)
 		if len(s.Write)+len(s.Remove) > 0 {
 			out.steps = append(out.steps, s)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
@@ -116,6 +118,48 @@ func TestATenantThatIsLostHoldsWhatIsItsOwn(t *testing.T) {
 	there := istio.Facts{}.With(judge(c, world("", true), istio.Facts{}).want)
 	if j := judge(c, world("c1", false), there); len(j.steps) > 0 || len(j.held) != 3 {
 		t.Errorf("nothing is taken away meanwhile: %+v, held %v", j.steps, j.held)
+	}
+}
+
+func TestAnObjectThatIsTooLargeIsNotWritten(t *testing.T) {
+	c := controlconf.Access{Gateways: []istio.Workload{{Namespace: "istio-ingress", Labels: map[string]string{"app": "gw"},
+		Enforcement: istio.EnvoyFilters}}}
+	two := known(true)
+	other := two.Clusters[0]
+	other.Name, other.Namespace = "c2", "shoot--p--c2"
+	other.Ways = []istio.Way{{Flow: "api", Hosts: []string{"api.c2.example.org"}, List: other.Ways[0].List}}
+	two.Clusters = append(two.Clusters, other)
+	before := judge(c, two, istio.Facts{})
+	there := istio.Facts{}.With(before.want)
+
+	long := two
+	long.Clusters = slices.Clone(two.Clusters)
+	long.Policies = []clusters.Rules{{Name: "office", Source: "AccessPolicy office", Content: v1alpha1.AccessContent{
+		Rules: []v1alpha1.AccessRule{{Name: "home"}, {Name: "office"}}}}}
+	list := policy.SourceList{Protected: true}
+	for i := range 10000 {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0})
+		list.Allow = append(list.Allow, policy.SourceEntry{Prefix: netip.PrefixFrom(a, 24), Rule: "office"})
+	}
+	long.Clusters[0].Ways = []istio.Way{{Flow: "api", Hosts: []string{"api.c1.example.org"}, List: list}}
+	long.Clusters[1].Ways = []istio.Way{{Flow: "api", Hosts: []string{"api.c2.example.org"}, List: policy.SourceList{Protected: true}}}
+	j := judge(c, long, there)
+	ref := istio.Ref{Kind: istio.KindEnvoyFilter, Namespace: "istio-ingress", Name: "tombolo-api-c1"}
+	if len(j.large) != 1 || j.large[ref] <= istio.MostBytes || len(j.steps) != 1 || j.steps[0].Write[0].Name != "tombolo-api-c2" {
+		t.Errorf("%v, %+v", j.large, j.steps)
+	}
+	long.Clusters[1].Ways[0].List = policy.SourceList{}
+	if j = judge(c, long, there); len(j.steps) != 1 || !j.steps[0].Loses || j.steps[0].Remove[0].Name != "tombolo-api-c2" {
+		t.Errorf("others wait for it: %+v", j.steps)
+	}
+	o := outcome{judged: j, owner: owners(j.want)}
+	got := o.ready(map[string]bool{"c1": true}, false)
+	if got.reason != objects.ReasonUnwritten ||
+		!strings.Contains(got.message, "the most is 512: AccessPolicy office rules[1].sources has 10000 of its ranges") {
+		t.Errorf("%+v", got)
+	}
+	if got = o.ready(map[string]bool{"c2": true}, false); got.reason != objects.ReasonInForce {
+		t.Errorf("%+v", got)
 	}
 }
 

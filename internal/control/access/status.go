@@ -4,6 +4,7 @@ package access
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/control/clusters"
@@ -258,6 +260,14 @@ func (o *outcome) ready(names map[string]bool, refused bool) condition {
 			return c
 		}
 	}
+	for _, r := range slices.SortedFunc(maps.Keys(o.large), compareRefs) {
+		if concerns(r) {
+			c.reason = objects.ReasonUnwritten
+			c.message = fmt.Sprintf("%s would have %d KiB, and the most is %d: %s; list fewer or wider ones", r, o.large[r]>>10,
+				istio.MostBytes>>10, o.longest(o.owner[r]))
+			return c
+		}
+	}
 	for _, r := range o.pending { // in a stable order
 		if why := o.failed[r]; why != "" && concerns(r) {
 			c.reason, c.message = objects.ReasonUnwritten, r.String()+": "+why
@@ -283,6 +293,46 @@ func (o *outcome) ready(names map[string]bool, refused bool) condition {
 		c.status, c.reason, c.message = metav1.ConditionTrue, objects.ReasonInForce, "the gateways have its lists"
 	}
 	return c
+}
+
+func compareRefs(a, b istio.Ref) int { return strings.Compare(a.String(), b.String()) }
+
+// longest says which rule has the most ranges in the lists of a cluster; "": of any.
+func (o *outcome) longest(cluster string) string {
+	type of struct {
+		policy int
+		rule   string
+	}
+	counts := map[of]int{}
+	for _, c := range o.facts.Clusters {
+		if cluster != "" && c.Name != cluster {
+			continue
+		}
+		for _, w := range c.Ways {
+			one := map[of]int{}
+			for _, e := range slices.Concat(w.List.Allow, w.List.Deny) {
+				one[of{e.Policy, e.Rule}]++
+			}
+			for k, n := range one {
+				counts[k] = max(counts[k], n)
+			}
+		}
+	}
+	most := of{-1, ""}
+	for k, n := range counts {
+		if m := counts[most]; n > m || n == m && (k.policy < most.policy || k.policy == most.policy && k.rule < most.rule) {
+			most = k
+		}
+	}
+	if most.policy < 0 || most.policy >= len(o.world.Policies) {
+		return "there are too many names"
+	}
+	p := o.world.Policies[most.policy]
+	at := slices.IndexFunc(p.Content.Rules, func(r v1alpha1.AccessRule) bool { return r.Name == most.rule })
+	if at < 0 {
+		return fmt.Sprintf("%s has %d of its ranges", p.Source, counts[most])
+	}
+	return fmt.Sprintf("%s rules[%d].sources has %d of its ranges", p.Source, at, counts[most])
 }
 
 // tenant is the status of a tenant: that of the i-th of the world.
