@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -68,16 +69,20 @@ as a difference.`,
 	f.StringSliceVar(&v.always, "always", nil,
 		"`RANGES` that may use every protected way (additionalRanges of a controller)")
 	f.StringVar(&v.root, "root-namespace", "", "`NAME` of the mesh's root namespace (default istio-system)")
+	f.StringVar(&v.data, "data-namespace", "",
+		"`NAME` of the namespace with the data of ext_authz (default that of the gateway)")
 	out.register(cmd)
 	return cmd
 }
 
 type verifyFlags struct {
-	from, gateway, provider, root string
-	objects, policies             []string
-	connect                       []uint
-	always                        []string
-	tenants                       tenantsFlag
+	from, gateway, provider, root, data string
+	objects, policies                   []string
+	connect                             []uint
+	always                              []string
+	tenants                             tenantsFlag
+
+	partly map[string]*fault.Fault // by cluster: rules of which a list says a part only
 }
 
 // verified is what objects and policy decide.
@@ -122,7 +127,8 @@ func (v *verifyFlags) read(stdin io.Reader) (f istio.Facts, w istio.Workload, er
 
 func (v *verifyFlags) workload() (w istio.Workload, err error) {
 	namespace, labels, ok := strings.Cut(v.gateway, "/")
-	w = istio.Workload{Namespace: namespace, Labels: map[string]string{}, Provider: v.provider, RootNamespace: v.root}
+	w = istio.Workload{Namespace: namespace, Labels: map[string]string{}, Provider: v.provider, RootNamespace: v.root,
+		DataNamespace: v.data}
 	for _, text := range strings.Split(labels, ",") {
 		key, value, is := strings.Cut(text, "=")
 		ok = ok && is && key != ""
@@ -152,6 +158,7 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 		return nil, err
 	}
 	rules := policy.NewEdgeRules(policies...)
+	v.partly = map[string]*fault.Fault{}
 	for _, text := range v.always {
 		if _, err := policy.InsiderAt("", "", text); err != nil {
 			return nil, usage("--always "+text+": "+err.Error(), "write a CIDR or an address: --always 192.0.2.0/24")
@@ -165,7 +172,7 @@ func (v *verifyFlags) clusters() (out []istio.Cluster, err error) {
 		t := placed[i].Tenant
 		c, partly := clusters.Cluster(t, home, rules)
 		if len(partly) > 0 {
-			return nil, fault.Newf(fault.CodeConfig, "no list of sources says what the policy says about %s", t.Name).
+			v.partly[t.Name] = fault.Newf(fault.CodeConfig, "no list of sources says what the policy says about %s", t.Name).
 				Whyf("%s: %s", s.files[partly[0].Policy], partly[0].Problem.Message).
 				Hint("a guard of Envoy knows server names and sources: do not tell ports apart in rules for a gateway")
 		}
@@ -189,6 +196,9 @@ func (v *verifyFlags) one(cmd *cobra.Command, out outputFlag, f istio.Facts, w i
 	known := slices.IndexFunc(f.Clusters, func(c istio.Cluster) bool { return c.Name == cluster })
 	if known < 0 {
 		return fault.Newf(fault.CodeNameUnknown, "there is no tenant %q", cluster).Hint("name one of those in --tenants")
+	}
+	if f := v.partly[cluster]; f != nil {
+		return f
 	}
 	answer := istio.Decide(f, w, istio.Question{Cluster: cluster, Flow: flow, Source: from})
 	got := verified{Cluster: cluster, Flow: flow, From: from.String(), Ways: answer.Ways, Same: len(answer.Ways) > 0}
@@ -253,6 +263,10 @@ func (v *verifyFlags) all(cmd *cobra.Command, out outputFlag, f istio.Facts, w i
 	print := func(to io.Writer) error {
 		for _, p := range problems {
 			fmt.Fprintf(to, "warning: %s\n", p)
+		}
+		for _, name := range slices.Sorted(maps.Keys(v.partly)) {
+			f := v.partly[name]
+			fmt.Fprintf(to, "warning: %s: %s; what it allows counts as denied\n", f.What, f.Why)
 		}
 		for _, g := range gaps {
 			fmt.Fprintln(to, g)

@@ -123,6 +123,89 @@ spec: {ways: [{flow: api, names: [api.c1.example], upstreams: ["192.0.2.1:443"]}
 	}
 }
 
+// TestPolicyVerifyWithDataElsewhere: the data of ext_authz may be in a namespace of its own.
+func TestPolicyVerifyWithDataElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tenants := write("c1.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: EdgeTenant\nmetadata: {name: c1}\n"+
+		"spec: {ways: [{flow: api, names: [api.c1.example], upstreams: [\"192.0.2.1:443\"]}]}\n")
+	policies := write("policy.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\nrules:\n- {name: office, clusters: [c1],"+
+		" flows: [api], sources: [203.0.113.0/24], allow: ['*']}\n")
+	objects := write("objects.yaml", gatewayObjects)
+	v := verifyFlags{gateway: "istio-ingress/app=gateway", objects: []string{objects}, policies: []string{policies},
+		tenants: tenantsFlag{[]string{tenants}}, data: "data", provider: "tombolo"}
+	facts, w, err := v.read(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Enforcement = istio.ExtAuthz
+	planned, _ := istio.Plan(facts, w)
+	text := gatewayObjects
+	for _, o := range planned.AuthorizationPolicies {
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "---\n" + string(raw) + "\n"
+	}
+	for _, o := range planned.ConfigMaps {
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "---\n" + string(raw) + "\n"
+	}
+	flags := []string{"policy", "verify", "--gateway", "istio-ingress/app=gateway", "--provider", "tombolo", "--policy", policies,
+		"--tenants", tenants, "--objects", write("guarded.yaml", text)}
+	if o := tombolo(t, append(flags, "--data-namespace", "data")...); o.code != 0 {
+		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+	if o := tombolo(t, flags...); o.code != 4 {
+		t.Errorf("without the namespace: exit code %d\n%s%s", o.code, o.out, o.err)
+	}
+}
+
+// TestPolicyVerifyOfOneClusterOnly: a rule that no list of sources can say spoils the answer about its own clusters.
+func TestPolicyVerifyOfOneClusterOnly(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "apiVersion: tombolo.dev/v1alpha1\nkind: "
+	for _, c := range []string{"c1", "c2"} {
+		write(c+".yaml", head+"EdgeTenant\nmetadata: {name: "+c+"}\nspec: {ways: [{flow: api, names: [api."+c+
+			".example], upstreams: [\"192.0.2.1:443\"]}]}\n")
+	}
+	policies := write("policy", head+"AccessPolicy\nrules:\n- {name: one, clusters: [c2], flows: [api], allow: ['*:443']}\n"+
+		"- {name: office, clusters: [c1], flows: [api], sources: [203.0.113.0/24], deny: ['*']}\n")
+	flags := []string{"--gateway", "istio-ingress/app=gateway", "--policy", policies, "--tenants", filepath.Join(dir, "c1.yaml"),
+		"--tenants", filepath.Join(dir, "c2.yaml"), "--objects", write("objects", gatewayObjects)}
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"its own": {[]string{"c2/api", "--from", "192.0.2.1"}, 2, "no list of sources says what the policy says about c2"},
+		"another": {[]string{"c1/api", "--from", "192.0.2.1"}, 4, "policy:  api.c1.example: denied"},
+		"all":     {nil, 4, "warning: no list of sources says what the policy says about c2"},
+	} {
+		o := tombolo(t, append(append([]string{"policy", "verify"}, tc.args...), flags...)...)
+		if o.code != tc.code || !strings.Contains(o.out+o.err, tc.want) {
+			t.Errorf("%s: exit code %d\n%s%s", name, o.code, o.out, o.err)
+		}
+	}
+}
+
 // TestVerifyRefusesRulesForPorts: no guard can tell them apart.
 func TestVerifyRefusesRulesForPorts(t *testing.T) {
 	p, problems := policy.Compile([]policy.Rule{{
