@@ -5,7 +5,10 @@
 package access
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/istio"
@@ -43,6 +46,7 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 			}
 		}
 	}
+	out.problems = append(out.problems, unselected(facts, c.Gateways)...)
 	out.want.Injected = istio.Injections(facts, c.Former, c.Gateways...)
 	if len(w.Held()) > 0 {
 		return out
@@ -86,6 +90,36 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 		if len(s.Write)+len(s.Remove) > 0 {
 			out.steps = append(out.steps, s)
 		}
+	}
+	return out
+}
+
+// unselected are gateways for which there is no Gateway, while there are some for none of them: labels are missing in the
+// configuration. A Gateway is for pods that have all labels that it selects by.
+func unselected(f istio.Facts, gateways []istio.Workload) (out []istio.Problem) {
+	of := func(g istio.Gateway, w istio.Workload) bool {
+		for k, v := range g.Spec.Selector {
+			if got, ok := w.Labels[k]; !ok || got != v {
+				return false
+			}
+		}
+		return true
+	}
+	stray := slices.IndexFunc(f.Gateways, func(g istio.Gateway) bool {
+		return !slices.ContainsFunc(gateways, func(w istio.Workload) bool { return of(g, w) })
+	})
+	for _, w := range gateways {
+		if stray < 0 || slices.ContainsFunc(f.Gateways, func(g istio.Gateway) bool { return of(g, w) }) {
+			continue
+		}
+		m := f.Gateways[stray].Metadata
+		var labels []string
+		for _, k := range slices.Sorted(maps.Keys(f.Gateways[stray].Spec.Selector)) {
+			labels = append(labels, k+"="+f.Gateways[stray].Spec.Selector[k])
+		}
+		out = append(out, istio.Problem{Object: "gateway in " + w.Namespace, What: fmt.Sprintf("no Gateway selects its pods by "+
+			"labels in its selector, and Gateway %s/%s selects by %s, which no gateway has: give selector all labels that "+
+			"Gateways select by", m.Namespace, m.Name, strings.Join(labels, ","))})
 	}
 	return out
 }

@@ -163,6 +163,45 @@ func TestAnObjectThatIsTooLargeIsNotWritten(t *testing.T) {
 	}
 }
 
+func TestASelectorWithTooFewLabelsIsAProblem(t *testing.T) {
+	labels := func(pairs ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = pairs[i+1]
+		}
+		return out
+	}
+	both, zone := labels("app", "gw", "istio", "ingress"), labels("app", "gw", "istio", "zone")
+	selects := func(all ...map[string]string) (f istio.Facts) {
+		for _, l := range all {
+			f.Gateways = append(f.Gateways, istio.Gateway{Metadata: istio.Meta{Namespace: "ns", Name: "g"},
+				Spec: istio.GatewaySpec{Selector: l}})
+		}
+		return f
+	}
+	for name, c := range map[string]struct {
+		facts    istio.Facts
+		gateways []map[string]string
+		want     int
+	}{
+		"one of two labels":            {selects(both), []map[string]string{labels("app", "gw")}, 1},
+		"both":                         {selects(both), []map[string]string{both}, 0},
+		"more":                         {selects(labels("app", "gw")), []map[string]string{both}, 0},
+		"there is no Gateway":          {istio.Facts{}, []map[string]string{both}, 0},
+		"one without Gateways for now": {selects(both), []map[string]string{both, zone}, 0},
+		"one of others":                {selects(both, labels("app", "other")), []map[string]string{both}, 0},
+	} {
+		var all []istio.Workload
+		for _, l := range c.gateways {
+			all = append(all, istio.Workload{Namespace: "istio-ingress", Labels: l})
+		}
+		got := judge(controlconf.Access{Gateways: all}, clusters.World{}, c.facts).problems
+		if len(got) != c.want || c.want > 0 && !strings.Contains(got[0].What, "Gateway ns/g selects by app=gw,istio=ingress,") {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestAPortWithANameIsAProblemUntilItIsKnown(t *testing.T) {
 	var s istio.Service
 	if err := json.Unmarshal([]byte(`{"metadata":{"namespace":"istio-ingress","name":"gw"},"spec":{"selector":{"app":"gw"},
