@@ -292,6 +292,8 @@ type Service struct {
 
 // ServiceSpec has the ports of some pods.
 type ServiceSpec struct {
+	ExternalTrafficPolicy string `json:"externalTrafficPolicy,omitempty"`
+
 	Type     string            `json:"type,omitempty"`
 	Selector map[string]string `json:"selector,omitempty"`
 	Ports    []ServicePort     `json:"ports,omitempty"`

@@ -21,6 +21,7 @@ type judged struct {
 	world    clusters.World
 	facts    istio.Facts
 	want     istio.Planned
+	hidden   []string        // where lists may not see the addresses of clients
 	problems []istio.Problem // of no cluster: what gateways do not say
 	steps    []istio.Step
 	foreign  []istio.Ref       // somebody else has objects of these names
@@ -46,6 +47,7 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 			}
 		}
 	}
+	out.hidden = hidden(facts, c.Gateways)
 	out.problems = append(out.problems, unselected(facts, c.Gateways)...)
 	out.want.Injected = istio.Injections(facts, c.Former, c.Gateways...)
 	if len(w.Held()) > 0 {
@@ -97,14 +99,7 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 // unselected are gateways for which there is no Gateway, while there are some for none of them: labels are missing in the
 // configuration. A Gateway is for pods that have all labels that it selects by.
 func unselected(f istio.Facts, gateways []istio.Workload) (out []istio.Problem) {
-	of := func(g istio.Gateway, w istio.Workload) bool {
-		for k, v := range g.Spec.Selector {
-			if got, ok := w.Labels[k]; !ok || got != v {
-				return false
-			}
-		}
-		return true
-	}
+	of := func(g istio.Gateway, w istio.Workload) bool { return has(w, g.Spec.Selector) }
 	stray := slices.IndexFunc(f.Gateways, func(g istio.Gateway) bool {
 		return !slices.ContainsFunc(gateways, func(w istio.Workload) bool { return of(g, w) })
 	})

@@ -45,8 +45,8 @@ type loop struct {
 	gate     gate
 	coverage *coverage
 	wake     *watch.Loop
-	last     judged // of the last pass
-	said     []istio.Problem
+	last     judged       // of the last pass
+	said     []string     // of problems
 	looks    int          // since then
 	since    atomic.Int64 // when, in nanoseconds since 1970; 0: nothing did
 }

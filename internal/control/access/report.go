@@ -29,13 +29,17 @@ func (l *loop) tell(o *outcome) {
 	}
 	l.told.Held.Set(held)
 	l.told.Problems.Set(float64(len(o.problems)))
+	said := slices.Clone(o.hidden)
 	for _, p := range o.problems {
-		if !slices.Contains(l.said, p) {
-			l.log.Warn("what a gateway does cannot be told from its objects", telemetry.AttrCode, fault.CodeConfig,
-				telemetry.AttrReason, p.String())
+		said = append(said, p.String())
+	}
+	for _, text := range said {
+		if !slices.Contains(l.said, text) {
+			l.log.Warn("a gateway is not as access lists need it", telemetry.AttrCode, fault.CodeConfig,
+				telemetry.AttrReason, text)
 		}
 	}
-	l.said = o.problems
+	l.said = said
 	counts := map[istio.Gap]int{}
 	l.told.Unguarded.Reset()
 	named := map[[3]string]bool{}

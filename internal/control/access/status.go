@@ -246,6 +246,9 @@ func (o *outcome) covered(names map[string]bool) (c condition, ratio string, som
 		c.reason, c.message = objects.ReasonNoGateway, "no gateway leads to its clusters"
 	default:
 		c.status, c.reason, c.message = metav1.ConditionTrue, objects.ReasonInForce, "every way has exactly one guard"
+		if len(o.hidden) > 0 {
+			c.message += "; but " + o.hidden[0]
+		}
 	}
 	return c, ratio, some, more
 }
