@@ -5,7 +5,6 @@ package gardener
 import (
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -193,12 +192,4 @@ func (e Extension) name() string {
 		return ""
 	}
 	return "Extension " + e.Metadata.Namespace + "/" + e.Metadata.Name
-}
-
-// Matters reports whether a change of facts changes what follows from them: the list, the names, the platform's ranges
-// or what is wrong. The order of ranges does not matter, nor does a field that is not read.
-func Matters(before, after Facts, o Options) bool {
-	a, was := before.Read(o)
-	b, is := after.Read(o)
-	return !reflect.DeepEqual(a, b) || !reflect.DeepEqual(was, is)
 }

@@ -10,6 +10,35 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/gardener"
 )
 
+// 40 and 42: an update of an Infrastructure counts if its egress ranges changed. 41: one that only orders them anew leads
+// to the same policy, as package gardener shows.
+func TestWhichUpdatesOfAnInfrastructureCount(t *testing.T) {
+	at := func(status string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: from[map[string]any](t, `{"apiVersion": "extensions.gardener.cloud/v1alpha1",
+			"kind": "Infrastructure", "metadata": {"name": "s", "namespace": "n"}, "status": %s}`, status)}
+		if _, err := slim(u); err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	before := at(`{"egressCIDRs": ["192.0.2.1/32"], "nodesCIDR": "10.0.0.0/8"}`)
+	for name, c := range map[string]struct {
+		status string
+		same   bool
+	}{
+		"41: the same":           {`{"egressCIDRs": ["192.0.2.1/32"], "nodesCIDR": "10.0.0.0/8"}`, true},
+		"40: another range":      {`{"egressCIDRs": ["192.0.2.2/32"]}`, false},
+		"40: one more":           {`{"egressCIDRs": ["192.0.2.1/32", "192.0.2.2/32"]}`, false},
+		"40: none":               {`{}`, false},
+		"42: another field":      {`{"egressCIDRs": ["192.0.2.1/32"], "nodesCIDR": "10.1.0.0/16"}`, true},
+		"42: the provider's own": {`{"egressCIDRs": ["192.0.2.1/32"], "providerStatus": {"x": 1}, "lastOperation": {"progress": 7}}`, true},
+	} {
+		if got := same(before, at(c.status)); got != c.same {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // What is kept of an object means the same, and an update of what is left out is none.
 func TestWhatIsLeftOfAnObject(t *testing.T) {
 	whole := func(version, image, egress string) *unstructured.Unstructured {
