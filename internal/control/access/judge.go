@@ -30,8 +30,8 @@ type judged struct {
 }
 
 // judge decides what has to be written and removed. facts are the objects as they stand. Held worlds change nothing; of
-// a tenant that is lost, its own objects stay and those that it shares with others. An object that is too large stays as
-// it is too, with all by which the same cluster was guarded before.
+// a tenant that is lost, its own objects stay and those that it shares with others. An object that is too large stays
+// as it is too, with all by which the same cluster was guarded before.
 func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	facts.Clusters = w.Clusters
 	out := judged{world: w, facts: facts}
@@ -96,8 +96,8 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	return out
 }
 
-// unselected are gateways for which there is no Gateway, while there are some for none of them: labels are missing in the
-// configuration. A Gateway is for pods that have all labels that it selects by.
+// unselected are gateways for which there is no Gateway, while there are some for none of them: labels are missing in
+// the configuration. A Gateway is for pods that have all labels that it selects by.
 func unselected(f istio.Facts, gateways []istio.Workload) (out []istio.Problem) {
 	of := func(g istio.Gateway, w istio.Workload) bool { return has(w, g.Spec.Selector) }
 	stray := slices.IndexFunc(f.Gateways, func(g istio.Gateway) bool {
@@ -112,8 +112,8 @@ func unselected(f istio.Facts, gateways []istio.Workload) (out []istio.Problem) 
 		for _, k := range slices.Sorted(maps.Keys(f.Gateways[stray].Spec.Selector)) {
 			labels = append(labels, k+"="+f.Gateways[stray].Spec.Selector[k])
 		}
-		out = append(out, istio.Problem{Object: "gateway in " + w.Namespace, What: fmt.Sprintf("no Gateway selects its pods by "+
-			"labels in its selector, and Gateway %s/%s selects by %s, which no gateway has: give selector all labels that "+
+		out = append(out, istio.Problem{Object: "gateway in " + w.Namespace, What: fmt.Sprintf("no Gateway selects its pods "+
+			"by labels in its selector, and Gateway %s/%s selects by %s, which no gateway has: give selector all labels that "+
 			"Gateways select by", m.Namespace, m.Name, strings.Join(labels, ","))})
 	}
 	return out

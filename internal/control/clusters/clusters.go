@@ -161,8 +161,8 @@ func (m *Memory) policy(p Policy) goodPolicy {
 	return out
 }
 
-// Cluster is a tenant, whose control plane is in the namespace home, with the lists that rules give it, and the rules of
-// which a list says a part only.
+// Cluster is a tenant, whose control plane is in the namespace home, with the lists that rules give it, and the rules
+// of which a list says a part only.
 func Cluster(t *tenant.Tenant, home string, rules *policy.EdgeRules) (c istio.Cluster, partly []policy.Partial) {
 	c.Name, c.Namespace = t.Name, home
 	for _, way := range t.Ways {

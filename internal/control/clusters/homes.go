@@ -18,7 +18,7 @@ type Placed struct {
 }
 
 // Homes says for each tenant in which namespace its control plane is; empty: that is not known, or known from its
-// destinations. Whatever leads to that namespace leads to the cluster, so it counts only where it is one tenant's alone:
+// destinations. Whatever leads there leads to the cluster, so a namespace counts only where it is one tenant's alone:
 // that of destinations belongs to it, then comes that of its API server where its object is too, then the others.
 func Homes(all []Placed) []string {
 	claimed, strong, weak := map[string][]int{}, map[string][]int{}, map[string][]int{}

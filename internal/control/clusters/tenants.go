@@ -68,8 +68,8 @@ func (h holders) other(key string, f inForce) string {
 	return ""
 }
 
-// resolve says what is in force of each tenant. What a tenant has, no other one can take from it: an edit that claims it
-// is refused, and what the other one had before stays. Age decides only between those that are both new.
+// resolve says what is in force of each tenant. What a tenant has, no other one can take from it: an edit that claims
+// it is refused, and what the other one had before stays. Age decides only between those that are both new.
 func (m *Memory) resolve(tenants []Tenant) []goodTenant {
 	slices.SortFunc(tenants, func(a, b Tenant) int {
 		return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.Namespace, b.Namespace),

@@ -169,7 +169,8 @@ func isName(text string) bool {
 func access(raw v1alpha1.AccessFeature, add conf.Report) *Access {
 	out := &Access{AdditionalRanges: raw.AdditionalRanges, Gardener: raw.Gardener,
 		MaxRanges:     most(raw.MaxRanges, "maxRanges", add),
-		RootNamespace: cmp.Or(raw.RootNamespace, RootNamespace), Former: raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
+		RootNamespace: cmp.Or(raw.RootNamespace, RootNamespace),
+		Former:        raw.FormerNamespaces, Settle: add.Positive("settle", raw.Settle.Duration, settle)}
 	if !isName(out.RootNamespace) {
 		add("rootNamespace", "%q is not the name of a namespace", raw.RootNamespace)
 	}
