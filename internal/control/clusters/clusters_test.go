@@ -220,6 +220,30 @@ func TestTheNamespaceOfDestinationsIsOneTenants(t *testing.T) {
 	}
 }
 
+func TestNobodyFromElsewhereHasDestinationsWhereAnAPIServerIs(t *testing.T) {
+	at := func(namespace, name string) clusters.Tenant {
+		o := reached(namespace, name, "2", name+".example.org")
+		o.Spec.Ways[0].Upstreams = []string{name + ".shoot--p--c1.svc:443"}
+		return o
+	}
+	victim, neighbour := at("shoot--p--c1", "c1"), at("shoot--p--c1", "c2")
+	evil := listing("evil", "1", vpnOf+"shoot--p--c1"+local)
+	var m clusters.Memory
+	m.Read(nil, []clusters.Tenant{victim})
+	w := m.Read(nil, []clusters.Tenant{evil, victim, neighbour})
+	if len(w.Clusters) != 2 || !slices.Equal(refusals(w), []string{
+		`evil: namespace "shoot--p--c1" has the control plane of shoot--p--c1/c1`}) {
+		t.Errorf("%q, %q", names(w), refusals(w))
+	}
+	neighbour.Version, neighbour.Spec.Ways = "3", append(neighbour.Spec.Ways, evil.Spec.Ways...)
+	if w = m.Read(nil, []clusters.Tenant{victim, neighbour}); len(refusals(w)) > 0 {
+		t.Errorf("who is there may: %q", refusals(w))
+	}
+	if w = m.Read(nil, []clusters.Tenant{at("evil", "c3"), listing("c4", "1", vpnOf+"shoot--p--c1"+local)}); len(refusals(w)) > 0 {
+		t.Errorf("who only leads there has it not: %q", refusals(w))
+	}
+}
+
 func TestWhatIsReadableOfAProtectedTenantIsClosed(t *testing.T) {
 	var m clusters.Memory
 	m.Read(nil, nil)
@@ -288,7 +312,7 @@ func TestWhereControlPlanesAre(t *testing.T) {
 		"its destinations":        {[]clusters.Tenant{of("x", "a", "10.0.0.1:443", vpnOf+"ns"+local)}, "ns"},
 		"one Service for all":     {[]clusters.Tenant{of("x", "a", "hub.hub.svc:1"), of("y", "b", "hub.hub.svc:2")}, " "},
 		"another one's":           {[]clusters.Tenant{of("ns", "a", "k.ns.svc:1"), of("zz", "b", "k.ns.svc:1")}, "ns "},
-		"claimed by another one":  {[]clusters.Tenant{of("ns", "a", "k.ns.svc:1"), of("x", "b", "10.0.0.1:443", vpnOf+"ns"+local)}, " ns"},
+		"claimed by another one":  {[]clusters.Tenant{of("a", "a", "k.ns.svc:1"), of("x", "b", "10.0.0.1:443", vpnOf+"ns"+local)}, " ns"},
 		"an ingress of a seed":    {[]clusters.Tenant{ingress}, "shoots"},
 		"a name that is no such":  {[]clusters.Tenant{of("x", "a", "k.ns.example.org:1")}, "x"},
 		"an address and a domain": {[]clusters.Tenant{of("x", "a", "[2001:db8::1]:443")}, "x"},

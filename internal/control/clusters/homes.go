@@ -19,7 +19,7 @@ type Placed struct {
 
 // Homes says for each tenant in which namespace its control plane is; empty: that is not known, or known from its
 // destinations. Whatever leads there leads to the cluster, so a namespace counts only where it is one tenant's alone:
-// that of destinations belongs to it, then comes that of its API server where its object is too, then the others.
+// first comes that of its API server where its object is too, then that of its destinations, then the others.
 func Homes(all []Placed) []string {
 	claimed, strong, weak := map[string][]int{}, map[string][]int{}, map[string][]int{}
 	add := func(to map[string][]int, ns string, i int) {
@@ -48,9 +48,9 @@ func Homes(all []Placed) []string {
 	out := make([]string, len(all))
 	for i := range all {
 		for _, ns := range found[i] {
-			first := claimed[ns]
+			first := strong[ns]
 			if len(first) == 0 {
-				first = strong[ns]
+				first = claimed[ns]
 			}
 			if len(first) == 0 {
 				first = weak[ns]

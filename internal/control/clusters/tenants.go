@@ -41,11 +41,26 @@ func (f inForce) claims() (out []string) {
 
 func nameClaim(name string) string { return fmt.Sprintf("cluster %q", name) }
 
+// home is the namespace of the object, if the API server is there too: nobody from elsewhere may list destinations in
+// it. Several tenants may live in one namespace, so it is no claim.
+func (f inForce) home(key string) []string {
+	if f.tenant == nil {
+		return nil
+	}
+	ns, _, _ := strings.Cut(key, "/")
+	if _, services := namespaces(f.tenant); slices.Contains(services, ns) {
+		return []string{homeClaim(ns)}
+	}
+	return nil
+}
+
+func homeClaim(namespace string) string { return "control plane in " + namespace }
+
 // holders are those who have a claim, each as namespace/name. There may be several after a start.
 type holders map[string][]string
 
 func (h holders) add(key string, f inForce) {
-	for _, claim := range f.claims() {
+	for _, claim := range append(f.claims(), f.home(key)...) {
 		if !slices.Contains(h[claim], key) {
 			h[claim] = append(h[claim], key)
 		}
@@ -53,7 +68,7 @@ func (h holders) add(key string, f inForce) {
 }
 
 func (h holders) remove(key string, f inForce) {
-	for _, claim := range f.claims() {
+	for _, claim := range append(f.claims(), f.home(key)...) {
 		h[claim] = slices.DeleteFunc(h[claim], func(k string) bool { return k == key })
 	}
 }
@@ -63,6 +78,15 @@ func (h holders) other(key string, f inForce) string {
 	for _, claim := range f.claims() {
 		if by := h[claim]; len(by) > 0 && !slices.Contains(by, key) {
 			return claim + " is claimed by " + by[0]
+		}
+	}
+	if f.tenant == nil {
+		return ""
+	}
+	destinations, _ := namespaces(f.tenant)
+	for _, ns := range destinations {
+		if by := h[homeClaim(ns)]; len(by) > 0 && !strings.HasPrefix(key, ns+"/") {
+			return fmt.Sprintf("namespace %q has the control plane of %s", ns, by[0])
 		}
 	}
 	return ""
