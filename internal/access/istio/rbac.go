@@ -158,11 +158,16 @@ func snake(raw json.RawMessage) (json.RawMessage, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("there is something after the value")
 	}
-	return json.Marshal(snakeFields(v, false))
+	out, err := snakeFields(v, false)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
 }
 
-// snakeFields does so for a value; the keys of a map of policies are names.
-func snakeFields(v any, names bool) any {
+// snakeFields does so for a value; the keys of a map of policies are names. A field in both forms is an error, as it is
+// for Istio: which of them counts is not known.
+func snakeFields(v any, names bool) (any, error) {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
@@ -171,15 +176,26 @@ func snakeFields(v any, names bool) any {
 			if !names {
 				key = snakeCase(k)
 			}
-			out[key] = snakeFields(e, !names && key == "policies")
+			if _, twice := out[key]; twice {
+				return nil, fmt.Errorf("the field %s is there in two forms", key)
+			}
+			e, err := snakeFields(e, !names && key == "policies")
+			if err != nil {
+				return nil, err
+			}
+			out[key] = e
 		}
-		return out
+		return out, nil
 	case []any:
 		for i := range v {
-			v[i] = snakeFields(v[i], false)
+			e, err := snakeFields(v[i], false)
+			if err != nil {
+				return nil, err
+			}
+			v[i] = e
 		}
 	}
-	return v
+	return v, nil
 }
 
 func snakeCase(s string) string {
