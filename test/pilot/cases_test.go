@@ -154,9 +154,58 @@ func added(w istio.Workload) map[string]istio.EnvoyFilter {
 	chain := filterOf(w, "shoot--p--foo", "FILTER_CHAIN", "ADD", `{"name":"shoot--p--foo","filter_chain_match":{"destination_port":443,
 		"prefix_ranges":[{"address_prefix":"172.16.0.1","prefix_len":32}]},"filters":[`+to+`]}`)
 	chain.Spec.ConfigPatches[0].Match.Listener = &istio.ListenerMatch{PortNumber: proxyPort}
-	socket := filterOf(w, "socket", "LISTENER", "ADD", `{"name":"shoot--p--foo--kube-apiserver-socket",
-		"address":{"pipe":{"path":"@foo"}},"filter_chains":[{"filters":[`+to+`]}]}`)
-	return map[string]istio.EnvoyFilter{"a chain": chain, "a socket": socket}
+	listener := filterOf(w, "own", "LISTENER", "ADD", `{"name":"own","address":{"socket_address":{"address":"0.0.0.0",
+		"port_value":7443}},"filter_chains":[{"filters":[`+to+`]}]}`)
+	return map[string]istio.EnvoyFilter{"a chain": chain, "a listener": listener}
+}
+
+// A socket by which the gateway comes to itself gets no guard: who is in no range is in no list. Who names it at a
+// CONNECT port is judged there.
+func TestSocketBehindACONNECTPort(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	name := "shoot--p--foo--kube-apiserver-socket"
+	listener := func(filters string) string {
+		return `{"name":"` + name + `","address":{"pipe":{"path":"@foo"}},"filter_chains":[{"filters":[` + filters + `]}]}`
+	}
+	for _, enforcement := range istio.Enforcements() {
+		w := workload(enforcement, "")
+		f := three(w)
+		to := `{"name":"envoy.filters.network.tcp_proxy","typed_config":{
+			"@type":"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+			"cluster":"` + service("443", "kube-apiserver", "foo") + `","stat_prefix":"x"}}`
+		socket := filterOf(w, "shoot--p--foo-apiserver-proxy", "LISTENER", "ADD", listener(to))
+		cluster := filterOf(w, "", "CLUSTER", "ADD", `{"name":"`+name+`","type":"STATIC","load_assignment":{"cluster_name":"x",
+			"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"@foo"}}}}]}]}}`)
+		socket.Spec.ConfigPatches = append(socket.Spec.ConfigPatches, cluster.Spec.ConfigPatches...)
+		if in, changed := istio.Inject(socket, f, w); changed {
+			t.Errorf("%s: %s", enforcement, in.Spec.ConfigPatches[0].Patch.Value)
+		}
+		f.EnvoyFilters = append(f.EnvoyFilters, socket)
+		f = planned(t, f, w)
+		if gaps := istio.Coverage(f, w); len(gaps) > 0 && enforcement != istio.ExtAuthz {
+			t.Errorf("%s: %v", enforcement, gaps)
+		}
+		all := []asked{{question{Listener: name}, true, enforcement + " the socket", false}}
+		for from, want := range map[string]bool{inFoo: true, inBar: false, nobody: false} {
+			for _, port := range w.ConnectPorts {
+				q := connect(port.Port, from, map[string][]string{"X-Gardener-Destination": {name}})
+				all = append(all, asked{q, want, enforcement + " from " + from, false})
+			}
+		}
+		o.judge(t, f, w, families()["dual"], all)
+	}
+	w := workload(istio.EnvoyFilters, "") // a list there would refuse everybody
+	guard := `{"name":"list","typed_config":{"@type":"type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC",
+		"stat_prefix":"x","rules":{"policies":{"all":{"permissions":[{"any":true}],"principals":[{"or_ids":{"ids":[
+		{"remote_ip":{"address_prefix":"0.0.0.0","prefix_len":0}},{"remote_ip":{"address_prefix":"::","prefix_len":0}}]}}]}}}}}`
+	f := three(w)
+	f.EnvoyFilters = append(f.EnvoyFilters, filterOf(w, "socket", "LISTENER", "ADD", listener(guard+`,
+		{"name":"envoy.filters.network.tcp_proxy","typed_config":{
+		"@type":"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy","cluster":"x","stat_prefix":"x"}}`)))
+	if r := o.ask(t, at(f, w, families()["dual"], question{Listener: name, From: inFoo})); r.Answers[0].Allow {
+		t.Error("who comes through a pipe is in a range")
+	}
 }
 
 // A chain that somebody's EnvoyFilter adds is reached by no other object: it is open until the guard is injected.
@@ -171,8 +220,8 @@ func TestAddedChains(t *testing.T) {
 				g := f
 				g.EnvoyFilters = append(append([]istio.EnvoyFilter(nil), f.EnvoyFilters...), e)
 				q := question{Port: proxyPort, To: "172.16.0.1:443", From: from}
-				if what == "a socket" {
-					q = question{Listener: "shoot--p--foo--kube-apiserver-socket", From: from}
+				if what == "a listener" {
+					q = question{Port: 7443, From: from}
 				}
 				a := o.ask(t, at(g, w, families()["IPv6 first"], q)).Answers[0]
 				if a.None || !strings.Contains(strings.Join(a.Leads, " "), "kube-apiserver.shoot--p--foo.") {

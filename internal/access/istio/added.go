@@ -5,6 +5,7 @@ package istio
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -37,15 +38,37 @@ func (w Workload) targeted(m Meta, refs []TargetRef) bool {
 	})
 }
 
+// adding are the EnvoyFilters of others that are for the gateway.
+func (b *chainer) adding() iter.Seq2[int, EnvoyFilter] {
+	return func(yield func(int, EnvoyFilter) bool) {
+		for i, e := range b.f.EnvoyFilters {
+			if b.w.attached(e.Metadata, e.Spec) && e.Metadata.Labels[LabelManagedBy] != ManagedBy && !yield(i, e) {
+				return
+			}
+		}
+	}
+}
+
+// forGateways reports whether a patch is for gateways, and not empty.
+func (p ConfigPatch) forGateways() bool {
+	c := p.Match.Context
+	return (c == "" || c == "ANY" || c == "GATEWAY") && len(p.Patch.Value) > 0
+}
+
 // added adds the chains that EnvoyFilters add, and reports patches that lead to a cluster in another way.
 func (b *chainer) added() {
-	for i, e := range b.f.EnvoyFilters {
-		if !b.w.attached(e.Metadata, e.Spec) || e.Metadata.Labels[LabelManagedBy] == ManagedBy {
-			continue
-		}
+	b.leadOn()
+	for i, e := range b.adding() {
 		object := "EnvoyFilter " + e.Metadata.key()
 		for j, p := range e.Spec.ConfigPatches {
-			if c := p.Match.Context; c != "" && c != "ANY" && c != "GATEWAY" || len(p.Patch.Value) == 0 {
+			if !p.forGateways() {
+				continue
+			}
+			if c, err := p.addedCluster(); err != nil {
+				b.unknown(object, "patch %d cannot be read: %v", j, err)
+				continue
+			} else if c != nil {
+				b.nameable(object, j, c)
 				continue
 			}
 			chains, err := addedChains(p)
@@ -58,8 +81,11 @@ func (b *chainer) added() {
 				continue
 			}
 			for _, a := range chains {
+				if a.pipe != "" {
+					continue // who comes there was judged where he came in, and has no address any more
+				}
 				c := Chain{Kind: Added, Object: object, Port: a.port, SNI: a.names, filter: i, patch: j, chain: a.at}
-				b.mentions(&c, a.value)
+				b.mentions(&c, a.to)
 				c.settle()
 				b.out = append(b.out, c)
 			}
@@ -72,7 +98,9 @@ type addedChain struct {
 	at    int // among those of a listener; -1: the default one, or the patch's own
 	port  uint32
 	names []string
+	pipe  string // at which it listens: not at a port
 	value any
+	to    mentioned
 }
 
 // adds reports whether a patch adds chains.
@@ -95,30 +123,39 @@ func addedChains(p ConfigPatch) ([]addedChain, error) {
 		return nil, err
 	}
 	if p.ApplyTo == "FILTER_CHAIN" {
-		a := addedChain{at: -1, value: v, names: namesOf(v)}
+		a := addedChain{at: -1, value: v, names: namesOf(v), to: mentions(v)}
 		if p.Match.Listener != nil {
 			a.port = p.Match.Listener.PortNumber
 		}
 		return []addedChain{a}, nil
 	}
 	out := []addedChain{}
-	port := number(field(field(field(v, "address"), "socket_address"), "port_value"))
+	at := field(v, "address")
+	all := addedChain{port: number(field(field(at, "socket_address"), "port_value"))}
+	all.pipe, _ = field(field(at, "pipe"), "path").(string)
 	list, _ := field(v, "filter_chains").([]any)
 	for i, c := range list {
-		out = append(out, addedChain{at: i, port: port, value: c, names: namesOf(c)})
+		a := all
+		a.at, a.value, a.names, a.to = i, c, namesOf(c), mentions(c)
+		out = append(out, a)
 	}
 	if c := field(v, "default_filter_chain"); c != nil {
-		out = append(out, addedChain{at: -1, port: port, value: c})
+		a := all
+		a.at, a.value, a.to = -1, c, mentions(c)
+		out = append(out, a)
 	}
 	return out, nil
 }
 
-// Prepare reads the chains that an EnvoyFilter adds once for all questions to it and its copies.
+// Prepare reads the chains and clusters that an EnvoyFilter adds once for all questions to it and its copies.
 func (e *EnvoyFilter) Prepare() {
 	for i := range e.Spec.ConfigPatches {
 		p := &e.Spec.ConfigPatches[i]
 		if chains, err := addedChains(*p); err == nil {
 			p.chains = chains
+		}
+		if c, err := p.addedCluster(); err == nil {
+			p.cluster = c
 		}
 	}
 }
@@ -210,19 +247,16 @@ func dynamic() []string {
 		"envoy.filters.http.dynamic_forward_proxy"}
 }
 
-// led are the clusters that a value names by their services, and whether it leads wherever a client wants.
-func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
+// led visits the clusters that texts name by their services.
+func (b *chainer) led(m mentioned, visit func(Cluster, string)) {
 	var all []string
-	see := func(s string) {
-		anywhere = anywhere || slices.Contains(dynamic(), s)
+	for _, s := range m.texts { // most name no service
+		if strings.Contains(s, ".svc") || strings.Contains(s, "--kube-apiserver-socket") {
+			all = append(all, s)
+		}
 	}
-	walk(v, func(s string) { all = append(all, s); see(s) }, see)
-	slices.Sort(all)
-	all = slices.DeleteFunc(all, func(s string) bool { // most name no service
-		return !strings.Contains(s, ".svc") && !strings.Contains(s, "--kube-apiserver-socket")
-	})
 	if len(all) == 0 {
-		return anywhere
+		return
 	}
 	if b.spaces == nil {
 		b.spaces = slices.Sorted(maps.Keys(b.home))
@@ -236,13 +270,12 @@ func (b *chainer) led(v any, visit func(Cluster, string)) (anywhere bool) {
 			}
 		}
 	}
-	return anywhere
 }
 
 // mentions adds the clusters that the filters of an added chain lead to.
-func (b *chainer) mentions(c *Chain, v any) {
+func (b *chainer) mentions(c *Chain, m mentioned) {
 	found := false
-	anywhere := b.led(v, func(cluster Cluster, s string) {
+	b.led(m, func(cluster Cluster, s string) {
 		found = true
 		if way := cluster.byDestination(s); way >= 0 {
 			c.reach(Reach{cluster.Name, cluster.Ways[way].Flow, nil, way})
@@ -251,8 +284,8 @@ func (b *chainer) mentions(c *Chain, v any) {
 		flow, way := cluster.wayTo(c.SNI, s[strings.LastIndexByte(s, '|')+1:])
 		c.reach(Reach{cluster.Name, flow, nil, way})
 	})
-	c.Others = anywhere || !found
-	if !anywhere {
+	c.Others = m.anywhere || !found
+	if !m.anywhere {
 		return
 	}
 	for _, cluster := range b.f.Clusters {
@@ -275,15 +308,11 @@ func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
 		b.unknown(object, "patch %d cannot be read: %v", j, err)
 		return
 	}
-	seen := map[string]bool{}
-	anywhere := b.led(v, func(c Cluster, _ string) {
-		if !seen[c.Name] {
-			seen[c.Name] = true
-			b.problems = append(b.problems, Problem{Cluster: c.Name, Object: object,
-				What: fmt.Sprintf("patch %d of %s leads to the cluster: whether a guard is before it is not known", j, p.ApplyTo)})
-		}
+	m := mentions(v)
+	b.led(m, func(c Cluster, _ string) {
+		b.problemOf(c, object, "patch %d of %s leads to the cluster: whether a guard is before it is not known", j, p.ApplyTo)
 	})
-	if at := p.Match.Listener; anywhere && (at == nil || !b.w.isConnect(at.PortNumber)) {
+	if at := p.Match.Listener; m.anywhere && (at == nil || !b.w.isConnect(at.PortNumber)) {
 		b.unknown(object, "patch %d of %s leads wherever a client wants: whether a guard is before it is not known", j,
 			p.ApplyTo)
 	}

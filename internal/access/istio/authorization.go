@@ -164,7 +164,7 @@ func (p *planner) connectRules(c Cluster) (out []AuthzRule) {
 	for _, w := range c.Ways {
 		all = append(all, w.Destinations...)
 	}
-	if !slices.ContainsFunc(c.Ways, func(w Way) bool { return len(w.Destinations) > 0 && w.Listed() }) {
+	if !c.atConnect() {
 		return nil
 	}
 	slices.Sort(all)

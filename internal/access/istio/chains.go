@@ -61,7 +61,7 @@ func (c Chain) http() bool { return c.Kind == HTTP || c.Kind == HTTPS }
 // Istio's pilot does where that is certain, and otherwise by all that pilot may make of them: of two servers
 // or routes with one name Istio takes the older one, here both count.
 func Chains(f Facts, w Workload) ([]Chain, []Problem) {
-	b := &chainer{f: f, w: w, home: map[string][]int{}}
+	b := &chainer{f: f, w: w, home: map[string][]int{}, onward: map[string]mentioned{}}
 	for i, c := range f.Clusters {
 		for _, ns := range c.namespaces() {
 			b.home[ns] = append(b.home[ns], i)
@@ -98,14 +98,20 @@ func Chains(f Facts, w Workload) ([]Chain, []Problem) {
 type chainer struct {
 	f        Facts
 	w        Workload
-	home     map[string][]int // clusters by the namespaces of their control planes
-	spaces   []string         // these, sorted
+	home     map[string][]int     // clusters by the namespaces of their control planes
+	spaces   []string             // these, sorted
+	onward   map[string]mentioned // by the names of Envoy's clusters, and the paths of pipes
 	out      []Chain
 	problems []Problem
 }
 
 func (b *chainer) problem(object, format string, args ...any) {
-	p := Problem{Object: object, What: fmt.Sprintf(format, args...)}
+	b.problemOf(Cluster{}, object, format, args...)
+}
+
+// problemOf reports something about one cluster, once.
+func (b *chainer) problemOf(c Cluster, object, format string, args ...any) {
+	p := Problem{Cluster: c.Name, Object: object, What: fmt.Sprintf(format, args...)}
 	if !slices.Contains(b.problems, p) {
 		b.problems = append(b.problems, p)
 	}

@@ -183,7 +183,7 @@ func TestEveryListedWayHasOneGuardOrIsReported(t *testing.T) {
 			istio.VirtualService{Metadata: meta(ns, "metrics"), Spec: istio.VirtualServiceSpec{Hosts: []string{"metrics.example.org"},
 				Gateways: []string{"metrics"}, HTTP: []istio.HTTPRoute{{Route: []istio.Route{{Destination: istio.Destination{Host: "prometheus"}}}}}}})
 		f.Services = append(f.Services, istio.Service{Metadata: meta(ns, "kube-apiserver"), Spec: istio.ServiceSpec{Type: "LoadBalancer"}})
-		f.EnvoyFilters = append(f.EnvoyFilters, adds("LISTENER", socketListener))
+		f.EnvoyFilters = append(f.EnvoyFilters, adds("LISTENER", ownListener))
 		written, problems := istio.Plan(f, w)
 		got := map[string]bool{}
 		for _, u := range istio.Coverage(f.With(written), w) {

@@ -29,7 +29,7 @@ func (p *planner) askedOutside() {
 	var like []string
 	by := fmt.Sprintf("%s %s/%s", KindAuthorizationPolicy, p.w.Namespace, extAuthzName)
 	for _, c := range p.f.Clusters {
-		if !slices.ContainsFunc(c.Ways, func(w Way) bool { return len(w.Destinations) > 0 && w.Listed() }) {
+		if !c.atConnect() {
 			continue
 		}
 		like = append(like, destinationsLike(c)...)

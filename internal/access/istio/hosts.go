@@ -77,6 +77,11 @@ func (c Cluster) namespaces() (out []string) {
 // listed reports whether one of the ways has a list.
 func (c Cluster) listed() bool { return slices.ContainsFunc(c.Ways, Way.Listed) }
 
+// atConnect reports whether a destination has a list.
+func (c Cluster) atConnect() bool {
+	return slices.ContainsFunc(c.Ways, func(w Way) bool { return len(w.Destinations) > 0 && w.Listed() })
+}
+
 // wayTo finds the way that leads to a service: that of the host, else that of the flow of such services.
 func (c Cluster) wayTo(names []string, service string) (flow string, way int) {
 	for i, w := range c.Ways {

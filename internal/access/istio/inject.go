@@ -15,6 +15,7 @@ import (
 // any more is taken out. Everything else keeps its bytes. The result is the same if it is injected into
 // again; changed says whether it differs at all.
 //
+// A chain of a listener at a pipe gets none: who comes there has no address, and was judged where he came in.
 // A chain that leads to several clusters, or wherever a client wants, gets no guard: Coverage reports it.
 func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
 	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], true)

@@ -21,8 +21,8 @@ const apiserverProxy = `{"name":"shoot--p--a", "filter_chain_match": {"destinati
     "cluster":"outbound|443||kube-apiserver.shoot--p--a.svc.cluster.local","stat_prefix":"x"}} ],
   "keep": 1.50, "unicode":"\u00e9"}`
 
-// socketListener adds a listener, with field names as protobuf's JSON has them.
-const socketListener = `{"name":"shoot--p--a--kube-apiserver-socket","address":{"pipe":{"path":"@a"}},
+// ownListener adds a listener, with field names as protobuf's JSON has them.
+const ownListener = `{"name":"own","address":{"socketAddress":{"address":"0.0.0.0","portValue":7443}},
   "filterChains":[{"filters":[{"name":"tcp","typedConfig":{
     "@type":"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
     "cluster":"outbound|443||kube-apiserver.shoot--p--a.svc.cluster.local"}}]}]}`
@@ -38,7 +38,7 @@ func value(e istio.EnvoyFilter) string { return string(e.Spec.ConfigPatches[0].P
 func TestInject(t *testing.T) {
 	w := gateway(istio.Auto)
 	allow, deny := list("203.0.113.0/24"), denyOnly("!198.51.100.0/24")
-	for applyTo, text := range map[string]string{"FILTER_CHAIN": apiserverProxy, "LISTENER": socketListener} {
+	for applyTo, text := range map[string]string{"FILTER_CHAIN": apiserverProxy, "LISTENER": ownListener} {
 		t.Run(applyTo, func(t *testing.T) {
 			foreign := adds(applyTo, text)
 			none, changed := istio.Inject(foreign, seed(shoot("a", policy.SourceList{})), w)
@@ -125,7 +125,7 @@ func TestInjectedDecidesAsTheList(t *testing.T) {
 		w := gateway(istio.Auto)
 		planned, _ := istio.Plan(f, w)
 		g := f.With(planned)
-		foreign := adds("LISTENER", socketListener)
+		foreign := adds("LISTENER", ownListener)
 		if rapid.Bool().Draw(t, "there is another guard") {
 			foreign, _ = istio.Inject(foreign, seed(shoot("a", drawList(t, "before"))), w)
 		}
@@ -139,7 +139,7 @@ func TestInjectedDecidesAsTheList(t *testing.T) {
 
 func FuzzInject(f *testing.F) {
 	f.Add("FILTER_CHAIN", apiserverProxy)
-	f.Add("LISTENER", socketListener)
+	f.Add("LISTENER", ownListener)
 	f.Add("LISTENER", `{"default_filter_chain":{"filters":[]},"filter_chains":[{}]}`)
 	f.Add("NETWORK_FILTER", `{"name":"x","typed_config":{"@type":"`+
 		`type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC","rules":{"policies":{"a":{}}}}}`)

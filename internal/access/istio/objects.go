@@ -152,7 +152,8 @@ type ConfigPatch struct {
 	Match   PatchMatch `json:"match"`
 	Patch   Patch      `json:"patch"`
 
-	chains []addedChain // see Prepare
+	chains  []addedChain // see Prepare
+	cluster *addedCluster
 }
 
 // PatchMatch says what is patched.

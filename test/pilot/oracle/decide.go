@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -28,10 +29,6 @@ import (
 // answer decides: every filter of the chain has to let pass.
 func answer(all []built, q Question, made engines) (a Answer) {
 	fail := func(err error) Answer { return Answer{Error: err.Error(), Listener: a.Listener, Chain: a.Chain} }
-	from, err := address(q.From)
-	if err != nil {
-		return fail(err)
-	}
 	b, err := listen(all, q)
 	if err != nil {
 		return fail(err)
@@ -40,6 +37,10 @@ func answer(all []built, q Question, made engines) (a Answer) {
 		return Answer{None: true}
 	}
 	a.Listener = b.told.Name
+	from, err := client(b.listener, q)
+	if err != nil {
+		return fail(err)
+	}
 	if a.Chain, err = pick(b.listener, q); err != nil {
 		return fail(err)
 	}
@@ -106,8 +107,17 @@ func (e engines) of(rules *rbacv3.RBAC, q Question, http bool) (*rbac.ChainEngin
 	return engine, err
 }
 
+// client is who comes to a listener. At a pipe it is Envoy itself, whose address is in no range.
+func client(l *listenerv3.Listener, q Question) (net.Addr, error) {
+	if p := l.GetAddress().GetPipe(); p != nil {
+		return &net.UnixAddr{Name: p.Path, Net: "unix"}, nil
+	}
+	from, err := address(q.From)
+	return &net.TCPAddr{IP: from.AsSlice(), Port: 1}, err
+}
+
 // passes asks gRPC's engine. A filter without rules lets everything pass.
-func (e engines) passes(rules *rbacv3.RBAC, q Question, http bool, from netip.Addr) (bool, error) {
+func (e engines) passes(rules *rbacv3.RBAC, q Question, http bool, from net.Addr) (bool, error) {
 	if rules == nil {
 		return true, nil
 	}
@@ -122,7 +132,7 @@ func (e engines) passes(rules *rbacv3.RBAC, q Question, http bool, from netip.Ad
 		}
 	}
 	ctx := metadata.NewIncomingContext(context.Background(), headers)
-	ctx = peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: from.AsSlice(), Port: 1}})
+	ctx = peer.NewContext(ctx, &peer.Peer{Addr: from})
 	ctx = grpc.NewContextWithServerTransportStream(ctx, noStream{})
 	to, err := destination(q)
 	if err != nil {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package istio_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/access/istio"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
+)
+
+// The EnvoyFilters of a shoot whose TLS ends at the gateway, in the shape that Gardener gives them.
+const (
+	// gardenerProxy is where the gateway leads requests of the apiserver-proxy: through a socket to itself.
+	gardenerProxy = `
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: shoot--p--a-apiserver-proxy, namespace: istio-ingress}
+spec:
+  workloadSelector: {labels: {app: istio-ingressgateway}}
+  configPatches:
+  - applyTo: LISTENER
+    match: {context: GATEWAY}
+    patch:
+      operation: ADD
+      value:
+        name: shoot--p--a--kube-apiserver-socket
+        address: {pipe: {path: "@kube-apiservers/shoot--p--a"}}
+        filter_chains:
+        - filters:
+          - name: envoy.filters.network.http_connection_manager
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+              stat_prefix: shoot--p--a--kube-apiserver-socket
+              route_config:
+                virtual_hosts:
+                - name: all
+                  domains: ["*"]
+                  routes:
+                  - {match: {prefix: /}, route: {cluster: outbound|443||kube-apiserver-mtls.shoot--p--a.svc.cluster.local}}
+                  - {match: {prefix: /}, route: {cluster: outbound|443||kube-apiserver.shoot--p--a.svc.cluster.local}}
+  - applyTo: CLUSTER
+    match: {context: ANY}
+    patch:
+      operation: ADD
+      value:
+        name: shoot--p--a--kube-apiserver-socket
+        type: STATIC
+        load_assignment:
+          cluster_name: shoot--p--a--kube-apiserver-socket
+          endpoints:
+          - lb_endpoints:
+            - endpoint: {address: {pipe: {path: "@kube-apiservers/shoot--p--a"}}}
+`
+)
+
+// read reads an EnvoyFilter.
+func read(t *testing.T, text string) istio.EnvoyFilter {
+	t.Helper()
+	var f istio.Facts
+	if err := f.Read("x.yaml", []byte(text)); err != nil || len(f.EnvoyFilters) != 1 {
+		t.Fatal(err, len(f.EnvoyFilters))
+	}
+	return f.EnvoyFilters[0]
+}
+
+// Who comes through a socket has no address, so that a list there would refuse everybody. He was judged at the CONNECT
+// port, where he named the socket.
+func TestNoListAtASocket(t *testing.T) {
+	socket := read(t, gardenerProxy)
+	destination := socket.Spec.ConfigPatches[1]
+	other := read(t, strings.ReplaceAll(gardenerProxy, "name: shoot--p--a--kube-apiserver-socket", "name: back"))
+	l := list("203.0.113.0/24")
+	named := shoot("a", l)
+	unlisted := shoot("a", l)
+	unlisted.Ways[2].Destinations = unlisted.Ways[2].Destinations[:1]
+	byName := shoot("a", l)
+	byName.Ways = byName.Ways[:1]
+	for what, x := range map[string]struct {
+		cluster istio.Cluster
+		filter  istio.EnvoyFilter
+		ports   bool
+		gap     string // in what Coverage says
+	}{
+		"the destination has a list":                 {named, socket, true, ""},
+		"an unknown destination is refused":          {unlisted, socket, true, ""},
+		"nothing at the CONNECT ports has a list":    {byName, socket, true, "shoot--p--a--kube-apiserver-socket"},
+		"no CONNECT port":                            {byName, socket, false, ""},
+		"a name that is no destination":              {named, other, true, "back"},
+		"a name that is no destination of a cluster": {named, other, false, ""},
+	} {
+		for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters, istio.Policies} {
+			w := gateway(enforcement)
+			if !x.ports {
+				w.ConnectPorts = nil
+			}
+			f := seed(x.cluster)
+			f.EnvoyFilters = append(f.EnvoyFilters, x.filter)
+			if in, changed := istio.Inject(x.filter, f, w); changed {
+				t.Errorf("%s: a guard at the socket: %s", what, in.Spec.ConfigPatches[0].Patch.Value)
+			}
+			p, problems := istio.Plan(f, w)
+			gaps := istio.Coverage(f.With(p), w)
+			if (x.gap == "") != (len(gaps)+len(problems) == 0) || x.gap != "" && !strings.Contains(gaps[0].Why, x.gap) {
+				t.Errorf("%s: %s: %v, %v", enforcement, what, gaps, problems)
+			}
+		}
+	}
+	// What an earlier version put there is taken out.
+	earlier := socket
+	earlier.Spec.ConfigPatches = []istio.ConfigPatch{socket.Spec.ConfigPatches[0], destination}
+	value := string(socket.Spec.ConfigPatches[0].Patch.Value)
+	earlier.Spec.ConfigPatches[0].Patch.Value = []byte(strings.Replace(value, `"filters":[`,
+		`"filters":[{"name":"`+istio.GuardName("shoot--p--a")+`"},`, 1))
+	f := seed(named)
+	f.EnvoyFilters = append(f.EnvoyFilters, earlier)
+	in := istio.Injections(f, nil, gateway(istio.Auto))
+	if len(earlier.Guarded()) != 1 || len(in) != 1 || !in[0].Loses || len(in[0].After.Guarded()) > 0 {
+		t.Errorf("%v", in)
+	}
+	q := istio.Question{Cluster: "shoot--p--a", Flow: policy.FlowProxy, Source: netip.MustParseAddr("203.0.113.1")}
+	p, _ := istio.Plan(f, gateway(istio.EnvoyFilters))
+	if allow, same := istio.Decide(f.With(p), gateway(istio.EnvoyFilters), q).Verdict(); !allow || !same {
+		t.Error("who is in the list is refused")
+	}
+}
