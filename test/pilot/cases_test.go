@@ -88,6 +88,12 @@ func TestHeadersAtCONNECTPorts(t *testing.T) {
 					q.Each = each
 					all = append(all, asked{q, false, enforcement + " twice", false})
 				}
+				for _, first := range []string{service("1194", "vpn-seed-server-4", "bar"), service("8080", "prometheus", "bar"),
+					"shoot--p--bar--kube-apiserver-socket"} { // not all are listed
+					q := connect(vpnPort, inFoo, map[string][]string{h: {first, own}})
+					q.Each = each
+					all = append(all, asked{q, false, enforcement + " unlisted first", false})
+				}
 			}
 		}
 		both := map[string][]string{"Reversed-VPN": {service("443", "kube-apiserver", "bar")},

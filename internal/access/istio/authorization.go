@@ -176,16 +176,11 @@ func (p *planner) connectRules(c Cluster) (out []AuthzRule) {
 				out = append(out, denies(w.List, AuthzRule{To: to, When: when})...)
 			}
 		}
-		var like, repeated []string
+		var like []string
 		for _, ns := range c.namespaces() {
 			like = append(like, "*."+ns+".svc.cluster.local", ns+"--kube-apiserver-socket")
 		}
-		for _, d := range all { // Envoy joins the values of a header that is there twice
-			repeated = append(repeated, d+",*")
-		}
-		out = append(out,
-			AuthzRule{To: to, When: []AuthzWhen{{Key: key, Values: like, NotValues: all}}},
-			AuthzRule{To: to, When: []AuthzWhen{{Key: key, Values: repeated}}})
+		out = append(out, AuthzRule{To: to, When: []AuthzWhen{{Key: key, Values: like, NotValues: all}}})
 	}
 	return out
 }

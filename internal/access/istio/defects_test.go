@@ -302,3 +302,39 @@ func TestSizes(t *testing.T) {
 		t.Logf("%s: %d EnvoyFilters, the largest object has %d bytes, one more cluster writes %d", enforcement, shards, largest, writes)
 	}
 }
+
+// A header that is there twice opens nothing, whatever form its first value has: Envoy joins the values before it
+// compares, and routes by the first one.
+func TestRepeatedHeaders(t *testing.T) {
+	c := shoot("a", list("203.0.113.0/24"))
+	c.Ways = c.Ways[:2]
+	of := func(service, ns string) string { return "outbound|" + service + "." + ns + ".svc.cluster.local" }
+	other := of("443||kube-apiserver", "shoot--p--other")
+	for _, enforcement := range istio.Enforcements() {
+		for _, complete := range []bool{false, true} {
+			w := gateway(enforcement)
+			w.Complete = complete
+			knows := complete && (enforcement == istio.Auto || enforcement == istio.ExtAuthz) // who may be asked for
+			p, _ := istio.Plan(seed(c), w)
+			for value, want := range map[string]bool{
+				of("1194||vpn-seed-server", c.Namespace) + ",x":        false, // listed
+				of("1194||vpn-seed-server-4", c.Namespace) + ",x":      false, // not listed
+				of("443||kube-apiserver", c.Namespace) + "," + other:   false,
+				of("8080||prometheus", c.Namespace) + "," + other:      false,
+				"shoot--p--a--kube-apiserver-socket,x":                 false,
+				other + "," + of("1194||vpn-seed-server", c.Namespace): false,
+				other + ",shoot--p--a--kube-apiserver-socket":          false,
+				other: !knows,
+				"shoot--p--b-shoot--p--a--kube-apiserver-socket": !knows,
+			} {
+				g := seed(c).With(p)
+				g.Clusters = append(g.Clusters, istio.Cluster{Name: "probe", Namespace: "none", // by which it is asked
+					Ways: []istio.Way{{Flow: policy.FlowVPN, Destinations: []string{value}}}})
+				q := istio.Question{Cluster: "probe", Flow: policy.FlowVPN, Source: netip.MustParseAddr("192.0.2.1")}
+				if got := decided(t, g, w, q); got != want {
+					t.Errorf("%s, complete %v: %s: %v", enforcement, complete, value, got)
+				}
+			}
+		}
+	}
+}

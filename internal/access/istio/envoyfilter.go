@@ -307,6 +307,22 @@ func connectPolicies(c Cluster) map[string]RBACPolicy {
 	return out
 }
 
+// refuseRepeated writes the EnvoyFilters that refuse repeated headers where AuthorizationPolicies judge them: these
+// compare with the start or the end of a value, and of a repeated header neither has to be that of a destination. No
+// edit of a list changes them. Who is asked about all requests refuses what he does not know.
+func (p *planner) refuseRepeated() {
+	if p.w.forConnect() == ExtAuthz && p.w.Complete || !slices.ContainsFunc(p.f.Clusters, Cluster.atConnect) {
+		return
+	}
+	for _, port := range p.w.ConnectPorts {
+		patch := insertFirst("HTTP_FILTER", ListenerMatch{PortNumber: port.Port}, filter{connectGuard + "-repeated",
+			RBAC{Type: typeHTTPRBAC, Rules: &Rules{Action: "DENY",
+				Policies: map[string]RBACPolicy{"repeated-header": repeated()}}}})
+		p.out.EnvoyFilters = append(p.out.EnvoyFilters,
+			p.envoyFilter(fmt.Sprintf("tombolo-connect-%d-repeated", port.Port), "", []ConfigPatch{patch}))
+	}
+}
+
 // repeated matches a header that is there twice: Envoy joins the values before it compares, and routes by the first.
 func repeated() RBACPolicy {
 	out := RBACPolicy{Principals: []Principal{anyone()}}

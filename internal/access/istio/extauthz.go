@@ -63,15 +63,10 @@ func (p *planner) askedOutside() {
 	p.out.AuthorizationPolicies = append(p.out.AuthorizationPolicies, out)
 }
 
-// destinationsLike match every value of a header that names a cluster, even if it is there twice.
+// destinationsLike match every value of a header that names a cluster.
 func destinationsLike(c Cluster) (out []string) {
 	for _, ns := range c.namespaces() {
-		out = append(out, "*."+ns+".svc.cluster.local", "*"+ns+"--kube-apiserver-socket")
-	}
-	for _, w := range c.Ways {
-		for _, d := range w.Destinations {
-			out = append(out, d+",*")
-		}
+		out = append(out, "*."+ns+".svc.cluster.local", ns+"--kube-apiserver-socket")
 	}
 	slices.Sort(out)
 	return out

@@ -57,6 +57,8 @@ func Plan(f Facts, w Workload) (Planned, []Problem) {
 	}
 	if w.forConnect() == EnvoyFilters {
 		p.filtersForConnect()
+	} else {
+		p.refuseRepeated()
 	}
 	if w.forConnect() == ExtAuthz || w.forChains() == ExtAuthz {
 		p.askedOutside()
