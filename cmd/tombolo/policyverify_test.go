@@ -32,6 +32,10 @@ items:
     tls:
     - match: [{port: 443, sniHosts: [api.c1.example]}]
       route: [{destination: {host: kube-apiserver.c1-ns.svc.cluster.local, port: {number: 443}}}]
+- apiVersion: v1
+  kind: Service
+  metadata: {name: gateway, namespace: istio-ingress}
+  spec: {type: LoadBalancer, selector: {app: gateway}, ports: [{port: 443}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway

@@ -203,7 +203,7 @@ func (p *planner) connectPorts() []AuthzTo {
 func (p *planner) seenAs(port uint32) []string {
 	out := []uint32{port}
 	for _, s := range p.f.Services {
-		if s.Metadata.Namespace != p.w.Namespace || len(s.Spec.Selector) == 0 || !subset(s.Spec.Selector, p.w.Labels) {
+		if !p.w.selected(s) {
 			continue
 		}
 		for _, sp := range s.Spec.Ports {
@@ -232,7 +232,7 @@ func (p *planner) seenAs(port uint32) []string {
 // elsewhere reports whether connections to a port may come to another one than at.
 func (p *planner) elsewhere(port, at uint32) bool {
 	for _, s := range p.f.Services {
-		if s.Metadata.Namespace != p.w.Namespace || len(s.Spec.Selector) == 0 || !subset(s.Spec.Selector, p.w.Labels) {
+		if !p.w.selected(s) {
 			continue
 		}
 		for _, sp := range s.Spec.Ports {

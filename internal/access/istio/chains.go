@@ -132,7 +132,7 @@ func (b *chainer) listens(g Gateway, number uint32) []uint32 {
 	var out []uint32
 	object := "Gateway " + g.Metadata.key()
 	for _, s := range b.f.Services {
-		if s.Metadata.Namespace != b.w.Namespace || len(s.Spec.Selector) == 0 || !subset(s.Spec.Selector, b.w.Labels) {
+		if !b.w.selected(s) {
 			continue
 		}
 		if _, off := s.Metadata.Labels["experimental.istio.io/disable-gateway-port-translation"]; off {

@@ -221,6 +221,67 @@ func TestStrays(t *testing.T) {
 	}
 }
 
+// The pods of a gateway are found from the Gateways and Services: what is written into another namespace, or for other
+// labels, guards nothing.
+func TestPodsThatAreNoGateway(t *testing.T) {
+	both := map[string]string{"app": "istio-ingressgateway", "istio": "ingressgateway"}
+	second := func(f *istio.Facts, ns string, selector map[string]string) {
+		s := f.Services[0]
+		s.Metadata.Namespace, s.Spec.Selector = ns, selector
+		f.Services = append(f.Services, s)
+	}
+	for what, x := range map[string]struct {
+		change       func(f *istio.Facts, w *istio.Workload)
+		gaps, strays bool
+	}{
+		"as it is":          {func(*istio.Facts, *istio.Workload) {}, false, false},
+		"another namespace": {func(_ *istio.Facts, w *istio.Workload) { w.Namespace = "istio-old" }, true, true},
+		"a second gateway of these labels": {func(f *istio.Facts, _ *istio.Workload) {
+			second(f, "istio-ingress-2", f.Services[0].Spec.Selector)
+		}, false, true},
+		"a second gateway of more labels": {func(f *istio.Facts, _ *istio.Workload) {
+			second(f, "istio-ingress-2", both)
+		}, false, true},
+		"a second gateway of other labels": {func(f *istio.Facts, _ *istio.Workload) {
+			second(f, "istio-ingress-2", map[string]string{"app": "other"})
+		}, false, false},
+		"pods that no label selects": {func(f *istio.Facts, _ *istio.Workload) {
+			second(f, "shoot--p--a", nil)
+			f.Gateways = append(f.Gateways, server("x", "of-all", nil))
+			second(f, "shoot--p--a", map[string]string{"app": "kubernetes"})
+			f.Services[1].Spec.Type, f.Services[2].Spec.Type = "", ""
+		}, false, false},
+		"a second Service of the gateway": {func(f *istio.Facts, _ *istio.Workload) {
+			second(f, "istio-ingress", map[string]string{"app": "istio-ingressgateway", "version": "1"})
+		}, false, false},
+		"a label with an error": {func(f *istio.Facts, w *istio.Workload) {
+			w.Labels = map[string]string{"app": "istio-ingressgateway", "istio": "ingresgateway"}
+			f.Services[0].Spec.Selector = both
+		}, true, true},
+		"a label that is missing": {func(f *istio.Facts, _ *istio.Workload) {
+			f.Services[0].Spec.Selector = both
+			for i := range f.Gateways {
+				f.Gateways[i].Spec.Selector = both
+			}
+		}, true, true},
+	} {
+		w := gateway(istio.EnvoyFilters)
+		f := seed(shoot("a", list("203.0.113.0/24")), shoot("b", policy.SourceList{}))
+		x.change(&f, &w)
+		p, _ := istio.Plan(f, w)
+		f = f.With(p)
+		gaps, strays := istio.Coverage(f, w), istio.Strays(f, w)
+		if len(gaps) > 0 != x.gaps || len(strays) > 0 != x.strays {
+			t.Errorf("%s: gaps %v, strays %v", what, gaps, strays)
+		}
+		for _, u := range append(gaps, strays...) {
+			if u.Cluster != "shoot--p--a" {
+				t.Errorf("%s: %v", what, u)
+			}
+		}
+	}
+}
+
 // What cannot be judged is reported for every cluster with a list.
 func TestWhatCannotBeJudgedIsReported(t *testing.T) {
 	written := func(f istio.Facts, w istio.Workload) istio.Facts {

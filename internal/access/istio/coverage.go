@@ -42,6 +42,7 @@ func (u Uncovered) String() string {
 func Coverage(f Facts, w Workload, names ...string) []Uncovered {
 	chains, problems := Chains(f, w)
 	e := newEffects(f, w)
+	exposed := slices.ContainsFunc(f.Services, w.selected)
 	var out []Uncovered
 	for _, c := range f.Clusters {
 		if !c.listed() || len(names) > 0 && !slices.Contains(names, c.Name) {
@@ -66,6 +67,10 @@ func Coverage(f Facts, w Workload, names ...string) []Uncovered {
 			if p.Cluster == c.Name {
 				out = append(out, Uncovered{Cluster: c.Name, Flow: p.Flow, Way: p.Object, Kind: Unknown, Why: p.What})
 			}
+		}
+		if !exposed {
+			out = append(out, Uncovered{Cluster: c.Name, Way: "gateway of namespace " + w.Namespace, Kind: Unknown,
+				Why: "no Service there selects pods with the labels " + text(w.Labels) + ": give all labels of the gateway's pods"})
 		}
 		out = append(out, beside(f, c)...)
 	}
@@ -147,7 +152,8 @@ func samples(l policy.SourceList, v view) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// Strays are ways into clusters with lists at gateways that are none of the workloads: nobody guards these.
+// Strays are ways into clusters with lists at pods that are none of the gateways: nobody guards these. Such pods are
+// found by Gateways that select no gateway, and by Services in any namespace whose pods a Gateway selects.
 func Strays(f Facts, workloads ...Workload) (out []Uncovered) {
 	for _, g := range f.Gateways {
 		if slices.ContainsFunc(workloads, func(w Workload) bool { return subset(g.Spec.Selector, w.Labels) }) {
@@ -155,17 +161,49 @@ func Strays(f Facts, workloads ...Workload) (out []Uncovered) {
 		}
 		alone := f
 		alone.Gateways, alone.EnvoyFilters = []Gateway{g}, nil
-		chains, _ := Chains(alone, Workload{Labels: g.Spec.Selector})
-		for _, c := range f.Clusters {
-			for _, chain := range chains {
-				for _, r := range chain.Reaches {
-					if r.Cluster == c.Name && c.listed() && (r.way < 0 || c.Ways[r.way].Listed()) {
-						out = append(out, Uncovered{Cluster: c.Name, Flow: r.Flow, Way: chain.String(), Kind: Open,
-							Why: "Gateway " + g.Metadata.key() + " is for pods that are none of the gateways with access lists"})
-					}
+		out = append(out, stray(alone, Workload{Labels: g.Spec.Selector}, "Gateway "+g.Metadata.key())...)
+	}
+	known := map[string]bool{}
+	for _, s := range f.Services {
+		key := s.Metadata.Namespace + text(s.Spec.Selector)
+		if known[key] || slices.ContainsFunc(workloads, func(w Workload) bool { return w.mayBe(s) }) {
+			continue
+		}
+		known[key] = true
+		there := f
+		there.Gateways = slices.DeleteFunc(slices.Clone(f.Gateways), func(g Gateway) bool {
+			return len(g.Spec.Selector) == 0 || !subset(g.Spec.Selector, s.Spec.Selector)
+		})
+		if len(there.Gateways) > 0 {
+			pods := Workload{Namespace: s.Metadata.Namespace, Labels: s.Spec.Selector}
+			out = append(out, stray(there, pods, "Service "+s.Metadata.key())...)
+		}
+	}
+	return out
+}
+
+// stray are the ways at some pods.
+func stray(f Facts, pods Workload, object string) (out []Uncovered) {
+	chains, _ := Chains(f, pods)
+	for _, c := range f.Clusters {
+		for _, chain := range chains {
+			for _, r := range chain.Reaches {
+				if r.Cluster == c.Name && c.listed() && (r.way < 0 || c.Ways[r.way].Listed()) {
+					out = append(out, Uncovered{Cluster: c.Name, Flow: r.Flow, Way: chain.String(), Kind: Open,
+						Why: object + " is for pods that are none of the gateways with access lists"})
 				}
 			}
 		}
 	}
 	return out
+}
+
+// selected reports whether a Service leads to the gateway.
+func (w Workload) selected(s Service) bool {
+	return s.Metadata.Namespace == w.Namespace && len(s.Spec.Selector) > 0 && subset(s.Spec.Selector, w.Labels)
+}
+
+// mayBe reports whether the pods of a Service may be the gateway's: not all of their labels have to be known.
+func (w Workload) mayBe(s Service) bool {
+	return w.selected(s) || s.Metadata.Namespace == w.Namespace && subset(w.Labels, s.Spec.Selector)
 }
