@@ -111,7 +111,20 @@ func (e *effects) judge(c Cluster, chain Chain, r Reach, u Uncovered) Uncovered 
 			u.Kind, u.Why = Doubled, "guards: "+strings.Join(own, ", ")
 		}
 	}
+	if others := chain.besides(c.Name); chain.Kind == Added && u.Kind == "" && len(others) > 0 {
+		u.Kind, u.Why = Differs, "its guard is in the way of others too: the chain leads to "+strings.Join(others, ", ")
+	}
 	return u
+}
+
+// besides are the other clusters that a chain leads to.
+func (c Chain) besides(cluster string) (out []string) {
+	for _, r := range c.Reaches {
+		if r.Cluster != cluster && !slices.Contains(out, r.Cluster) {
+			out = append(out, r.Cluster)
+		}
+	}
+	return out
 }
 
 // own are the guards that the controller wrote and that have a say.

@@ -8,20 +8,23 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Inject puts guards into the filter chains that an EnvoyFilter of somebody else adds: no other EnvoyFilter can
-// patch these. A guard is the first filter of its chain, and known by its name; a guard that is there and is not wanted
-// any more is taken out. Everything else keeps its bytes. The result is the same if it is injected into
+// patch these. Guards are the first filters of their chain, and known by their names; a guard that is there and is not
+// wanted any more is taken out. Everything else keeps its bytes. The result is the same if it is injected into
 // again; changed says whether it differs at all.
 //
-// A chain of a listener at a pipe gets none: who comes there has no address, and was judged where he came in.
-// A chain that leads to several clusters, or wherever a client wants, gets no guard: Coverage reports it.
+// A chain that leads to several clusters gets the guard of each that has a list: who may reach one of them only does not
+// pass, which Coverage reports. A chain that leads wherever a client wants gets none, and is reported. A chain of a
+// listener at a pipe gets none: who comes there has no address, and was judged where he came in.
 func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
 	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], true)
 }
 
-// Insert is Inject for one who does not know when a guard may go: none is taken out of a chain that should have none.
+// Insert is Inject for one who does not know when a guard may go: none is taken out, and those that are not wanted come
+// after those that are.
 func Insert(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
 	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], false)
 }
@@ -30,8 +33,8 @@ func Insert(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, cha
 type spot struct{ patch, chain int }
 
 // wanted are the guards of the chains that some EnvoyFilters add, for each of them.
-func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot]*filter {
-	out := make([]map[spot]*filter, len(filters))
+func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot][]filter {
+	out := make([]map[spot][]filter, len(filters))
 	for _, w := range workloads {
 		chains, _ := Chains(Facts{EnvoyFilters: filters, Clusters: f.Clusters}, w)
 		for _, c := range chains {
@@ -40,7 +43,7 @@ func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot]*fi
 				continue
 			}
 			if out[c.filter] == nil {
-				out[c.filter] = map[spot]*filter{}
+				out[c.filter] = map[spot][]filter{}
 			}
 			out[c.filter][spot{c.patch, c.chain}] = g
 		}
@@ -49,7 +52,7 @@ func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot]*fi
 }
 
 // guarded puts guards into an EnvoyFilter, and takes others out if it may.
-func (e EnvoyFilter) guarded(wanted map[spot]*filter, takes bool) (out EnvoyFilter, changed bool) {
+func (e EnvoyFilter) guarded(wanted map[spot][]filter, takes bool) (out EnvoyFilter, changed bool) {
 	if e.Metadata.Labels[LabelManagedBy] == ManagedBy {
 		return e, false
 	}
@@ -61,8 +64,8 @@ func (e EnvoyFilter) guarded(wanted map[spot]*filter, takes bool) (out EnvoyFilt
 		}
 		value := p.Patch.Value
 		for _, c := range chains {
-			if guard := wanted[spot{i, c.at}]; (guard != nil || takes) && !c.has(guard) {
-				value = edit(value, place(p, c.at), guard)
+			if guards := wanted[spot{i, c.at}]; !c.has(guards, takes) {
+				value = edit(value, place(p, c.at), guards, takes)
 			}
 		}
 		if bytes.Equal(value, p.Patch.Value) {
@@ -76,41 +79,46 @@ func (e EnvoyFilter) guarded(wanted map[spot]*filter, takes bool) (out EnvoyFilt
 	return out, changed
 }
 
-// has reports whether a chain has this guard, first and alone; nil: whether it has none.
-func (c addedChain) has(guard *filter) bool {
+// has reports whether a chain has these guards, first and each once; alone: and no others.
+func (c addedChain) has(guards []filter, alone bool) bool {
 	filters, _ := field(c.value, "filters").([]any)
-	guards := 0
-	for _, f := range filters {
-		if name, ok := field(f, "name").(string); ok && isGuard(name) {
-			guards++
+	if len(filters) < len(guards) {
+		return false
+	}
+	for i, g := range guards {
+		var want any
+		if json.Unmarshal(g.raw(), &want) != nil || !reflect.DeepEqual(filters[i], want) {
+			return false
 		}
 	}
-	if guard == nil || guards != 1 {
-		return guard == nil && guards == 0
-	}
-	var want any
-	return json.Unmarshal(guard.raw(), &want) == nil && reflect.DeepEqual(filters[0], want)
+	return !slices.ContainsFunc(filters[len(guards):], func(f any) bool {
+		name, _ := field(f, "name").(string)
+		return goes(name, guards, alone)
+	})
 }
 
-// injected is the guard for an added chain; nil: none is wanted, or none can be.
-func injected(clusters []Cluster, chain Chain) *filter {
-	if len(chain.Reaches) == 0 || chain.Others {
+// goes reports whether a filter of some name makes place for guards: it is one of them, or any other guard.
+func goes(name string, guards []filter, others bool) bool {
+	return isGuard(name) && (others || slices.ContainsFunc(guards, func(g filter) bool { return g.Name == name }))
+}
+
+// injected are the guards for an added chain, sorted by their clusters.
+func injected(clusters []Cluster, chain Chain) (out []filter) {
+	if chain.Others {
 		return nil
 	}
 	for _, c := range clusters {
 		var ways []int
 		for _, r := range chain.Reaches {
-			if r.Cluster != c.Name || r.way < 0 {
-				ways = nil
-				break
+			if r.Cluster == c.Name && r.way >= 0 && c.Ways[r.way].Listed() {
+				ways = append(ways, r.way)
 			}
-			ways = append(ways, r.way)
 		}
-		if len(ways) == 1 && c.Ways[ways[0]].Listed() {
-			f := own(c, ways[0])
-			return &f
-		}
-		if len(ways) < 2 {
+		switch len(ways) {
+		case 0:
+			continue
+		case 1:
+			out = append(out, own(c, ways[0]))
 			continue
 		}
 		f := filter{GuardName(c.Name), RBAC{Type: typeNetworkRBAC, StatPrefix: GuardName(c.Name),
@@ -121,10 +129,11 @@ func injected(clusters []Cluster, chain Chain) *filter {
 			}
 		}
 		if len(f.TypedConfig.Rules.Policies) > 0 {
-			return &f
+			out = append(out, f)
 		}
 	}
-	return nil
+	slices.SortFunc(out, func(a, b filter) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // place is where the filters of a chain are in the value of a patch: each step is a field by its two names, or an
@@ -140,9 +149,9 @@ func place(p ConfigPatch, at int) []any {
 	return []any{[2]string{"filter_chains", "filterChains"}, at, filters}
 }
 
-// edit puts a guard first into the list at a place, and takes all other guards out. Without a list there nothing is
-// done.
-func edit(value json.RawMessage, at []any, guard *filter) json.RawMessage {
+// edit puts guards first into the list at a place, and takes those out that have their names; others: all other guards.
+// Without a list there nothing is done.
+func edit(value json.RawMessage, at []any, guards []filter, others bool) json.RawMessage {
 	from, to, ok := locate(value, at)
 	if !ok {
 		return value
@@ -151,20 +160,28 @@ func edit(value json.RawMessage, at []any, guard *filter) json.RawMessage {
 	if json.Unmarshal(value[from:to], &list) != nil || list == nil {
 		return value
 	}
-	keep := slices.DeleteFunc(slices.Clone(list), func(f json.RawMessage) bool { return isGuard(filterName(f)) })
-	if guard == nil && len(keep) == len(list) {
-		return value
+	var next []json.RawMessage
+	for _, g := range guards {
+		next = append(next, g.raw())
 	}
-	if guard != nil {
-		if len(keep) == len(list)-1 && alike(list[0], guard.raw()) {
-			return value
+	var rest []json.RawMessage
+	for _, f := range list {
+		switch name := filterName(f); {
+		case goes(name, guards, others):
+		case isGuard(name):
+			next = append(next, f)
+		default:
+			rest = append(rest, f)
 		}
-		keep = slices.Insert(keep, 0, guard.raw())
+	}
+	next = append(next, rest...)
+	if slices.EqualFunc(list, next, alike) {
+		return value
 	}
 	var out bytes.Buffer
 	out.Write(value[:from])
 	out.WriteByte('[')
-	for i, f := range keep {
+	for i, f := range next {
 		if i > 0 {
 			out.WriteByte(',')
 		}

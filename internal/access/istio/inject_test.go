@@ -5,6 +5,8 @@ package istio_test
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +96,87 @@ func TestInject(t *testing.T) {
 				t.Errorf("it is not as it was:\n%s\n%s", was.String(), is.String())
 			}
 		})
+	}
+}
+
+// A second cluster that appears in a chain takes nobody's guard away, and no guard is left out for it: who is refused by
+// one list does not pass. Coverage reports what that locks out.
+func TestInjectKeepsGuardsBesideASecondCluster(t *testing.T) {
+	victim := shoot("a", list("203.0.113.0/24"))
+	victim.Ways = victim.Ways[:2]
+	claims := func(l policy.SourceList) istio.Cluster {
+		return istio.Cluster{Name: "evil", Namespace: "evil", Ways: []istio.Way{{Flow: "proxy", List: l,
+			Destinations: []string{"outbound|443||kube-apiserver.shoot--p--a.svc.cluster.local"}}}}
+	}
+	both := strings.Replace(apiserverProxy, `"stat_prefix":"x"`,
+		`"stat_prefix":"x","x":"outbound|443||kube-apiserver.shoot--p--b.svc.cluster.local"`, 1)
+	w := gateway(istio.Auto)
+	a, b, evil := istio.GuardName("shoot--p--a"), istio.GuardName("shoot--p--b"), istio.GuardName("evil")
+	for what, x := range map[string]struct {
+		value    string
+		clusters []istio.Cluster
+		guards   []string
+		reported bool
+	}{
+		"one cluster":                  {apiserverProxy, []istio.Cluster{victim}, []string{a}, false},
+		"a claim without a list":       {apiserverProxy, []istio.Cluster{claims(policy.SourceList{}), victim}, []string{a}, true},
+		"a claim with a list":          {apiserverProxy, []istio.Cluster{victim, claims(list("192.0.2.0/24"))}, []string{evil, a}, true},
+		"a claim beside no list":       {apiserverProxy, []istio.Cluster{shoot("a", policy.SourceList{}), claims(list("192.0.2.0/24"))}, []string{evil}, true},
+		"a namespace of another's":     {apiserverProxy, []istio.Cluster{victim, {Name: "evil", Namespace: "shoot--p--a"}}, []string{a}, true},
+		"two clusters":                 {both, []istio.Cluster{shoot("b", list("192.0.2.0/24")), victim}, []string{a, b}, true},
+		"two clusters, one has a list": {both, []istio.Cluster{shoot("b", policy.SourceList{}), victim}, []string{a}, true},
+	} {
+		f := seed(victim)
+		before, _ := istio.Inject(adds("FILTER_CHAIN", x.value), f, w)
+		f.Clusters = x.clusters
+		for how, from := range map[string]istio.EnvoyFilter{"new": adds("FILTER_CHAIN", x.value), "guarded before": before} {
+			for _, webhook := range []bool{false, true} {
+				got, _ := istio.Inject(from, f, w)
+				if webhook {
+					got, _ = istio.Insert(from, f, w)
+				}
+				want := x.guards
+				if webhook && how != "new" && !slices.Contains(want, a) {
+					want = append(slices.Clone(want), a) // it takes none out
+				}
+				var names []string
+				var chain struct{ Filters []struct{ Name string } }
+				if err := json.Unmarshal([]byte(value(got)), &chain); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range chain.Filters {
+					names = append(names, f.Name)
+				}
+				if !slices.Equal(names, append(slices.Clone(want), "envoy.filters.network.tcp_proxy")) {
+					t.Errorf("%s, %s, webhook %v: %q, want %q first", what, how, webhook, names, want)
+				}
+				if again, changed := istio.Inject(got, f, w); changed && !webhook {
+					t.Errorf("%s, %s: a second time: %s", what, how, value(again))
+				}
+				if again, changed := istio.Insert(got, f, w); changed {
+					t.Errorf("%s, %s: a second time by the webhook: %s", what, how, value(again))
+				}
+				if webhook {
+					continue
+				}
+				g := f
+				p, _ := istio.Plan(f, w)
+				g = g.With(p)
+				g.EnvoyFilters = append(g.EnvoyFilters, got)
+				q := istio.Question{Cluster: "shoot--p--a", Flow: "api", Source: netip.MustParseAddr("198.51.100.1")}
+				for _, way := range istio.Decide(g, w, q).Ways {
+					if strings.HasPrefix(way.Chain, "added") && way.Allow {
+						t.Errorf("%s, %s: open: %+v", what, how, way)
+					}
+				}
+				reported := slices.ContainsFunc(istio.Coverage(g, w), func(u istio.Uncovered) bool {
+					return strings.HasPrefix(u.Way, "added")
+				})
+				if reported != x.reported {
+					t.Errorf("%s, %s: reported %v: %v", what, how, reported, istio.Coverage(g, w))
+				}
+			}
+		}
 	}
 }
 
