@@ -38,10 +38,10 @@ func (w Workload) targeted(m Meta, refs []TargetRef) bool {
 	})
 }
 
-// adding are the EnvoyFilters of others that are for the gateway.
-func (b *chainer) adding() iter.Seq2[int, EnvoyFilter] {
+// adding are those of some EnvoyFilters that are for the gateway, and of others.
+func (b *chainer) adding(all []EnvoyFilter) iter.Seq2[int, EnvoyFilter] {
 	return func(yield func(int, EnvoyFilter) bool) {
-		for i, e := range b.f.EnvoyFilters {
+		for i, e := range all {
 			if b.w.attached(e.Metadata, e.Spec) && e.Metadata.Labels[LabelManagedBy] != ManagedBy && !yield(i, e) {
 				return
 			}
@@ -57,8 +57,7 @@ func (p ConfigPatch) forGateways() bool {
 
 // added adds the chains that EnvoyFilters add, and reports patches that lead to a cluster in another way.
 func (b *chainer) added() {
-	b.leadOn()
-	for i, e := range b.adding() {
+	for i, e := range b.adding(b.f.EnvoyFilters) {
 		object := "EnvoyFilter " + e.Metadata.key()
 		for j, p := range e.Spec.ConfigPatches {
 			if !p.forGateways() {
@@ -85,7 +84,7 @@ func (b *chainer) added() {
 					continue // who comes there was judged where he came in, and has no address any more
 				}
 				c := Chain{Kind: Added, Object: object, Port: a.port, SNI: a.names, filter: i, patch: j, chain: a.at}
-				b.mentions(&c, a.to)
+				b.mentions(&c, b.follow(a.to))
 				c.settle()
 				b.out = append(b.out, c)
 			}
@@ -308,7 +307,7 @@ func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
 		b.unknown(object, "patch %d cannot be read: %v", j, err)
 		return
 	}
-	m := mentions(v)
+	m := b.follow(mentions(v))
 	b.led(m, func(c Cluster, _ string) {
 		b.problemOf(c, object, "patch %d of %s leads to the cluster: whether a guard is before it is not known", j, p.ApplyTo)
 	})

@@ -60,7 +60,10 @@ func (c Chain) http() bool { return c.Kind == HTTP || c.Kind == HTTPS }
 // Chains lists every filter chain that leads to one of the clusters, or may, sorted. It goes by the objects as
 // Istio's pilot does where that is certain, and otherwise by all that pilot may make of them: of two servers
 // or routes with one name Istio takes the older one, here both count.
-func Chains(f Facts, w Workload) ([]Chain, []Problem) {
+func Chains(f Facts, w Workload) ([]Chain, []Problem) { return chainsOf(f, w, nil) }
+
+// chainsOf are the chains of some facts. more are EnvoyFilters that may say where clusters of Envoy lead.
+func chainsOf(f Facts, w Workload, more []EnvoyFilter) ([]Chain, []Problem) {
 	b := &chainer{f: f, w: w, home: map[string][]int{}, onward: map[string]mentioned{}}
 	for i, c := range f.Clusters {
 		for _, ns := range c.namespaces() {
@@ -78,6 +81,8 @@ func Chains(f Facts, w Workload) ([]Chain, []Problem) {
 		}
 	}
 	b.clashes()
+	b.leadOn(f.EnvoyFilters)
+	b.leadOn(more)
 	b.added()
 	if name := w.Labels[labelGatewayAPI]; name != "" {
 		b.unknown("Gateway "+w.Namespace+"/"+name, "it is one of the Gateway API, whose listeners and routes are not read")

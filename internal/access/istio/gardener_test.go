@@ -126,3 +126,73 @@ func TestNoListAtASocket(t *testing.T) {
 		t.Error("who is in the list is refused")
 	}
 }
+
+// backend adds a cluster of Envoy under a name of its own that leads to the API server, and a chain or a listener at a
+// pipe that leads to it.
+func backend(name, chain string) istio.EnvoyFilter {
+	e := adds("CLUSTER", `{"name":"`+name+`","type":"STRICT_DNS","load_assignment":{"cluster_name":"`+name+`","endpoints":[
+		{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"kube-apiserver.shoot--p--a.svc.cluster.local",
+		"port_value":443}}}}]}]}}`)
+	e.Spec.ConfigPatches = append(e.Spec.ConfigPatches, adds("FILTER_CHAIN", strings.ReplaceAll(apiserverProxy,
+		"outbound|443||kube-apiserver.shoot--p--a.svc.cluster.local", chain)).Spec.ConfigPatches...)
+	return e
+}
+
+// A chain that leads to a cluster of Envoy leads to what that one leads to, also through a pipe, and in another object.
+func TestClustersOfEnvoyAreFollowed(t *testing.T) {
+	pipe := read(t, gardenerProxy)
+	pipe.Spec.ConfigPatches = append(pipe.Spec.ConfigPatches, backend("unused", "x").Spec.ConfigPatches[1])
+	pipe.Spec.ConfigPatches[2].Patch.Value = []byte(strings.Replace(string(pipe.Spec.ConfigPatches[2].Patch.Value),
+		`"cluster":"x"`, `"cluster":"front"`, 1))
+	front := adds("CLUSTER", `{"name":"front","load_assignment":{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{
+		"pipe":{"path":"@kube-apiservers/shoot--p--a"}}}}]}]}}`)
+	pipe.Spec.ConfigPatches = append(pipe.Spec.ConfigPatches, front.Spec.ConfigPatches...)
+	whole := backend("back", "back")
+	named := func(name string, e istio.EnvoyFilter) istio.EnvoyFilter {
+		e.Metadata.Name = name
+		return e
+	}
+	chain, cluster := whole, named("cluster", whole)
+	chain.Spec.ConfigPatches, cluster.Spec.ConfigPatches = whole.Spec.ConfigPatches[1:], whole.Spec.ConfigPatches[:1]
+	for what, x := range map[string]struct {
+		filters []istio.EnvoyFilter
+		chain   bool
+	}{
+		"by its name":          {[]istio.EnvoyFilter{whole}, true},
+		"in another object":    {[]istio.EnvoyFilter{chain, cluster}, true},
+		"through a pipe":       {[]istio.EnvoyFilter{pipe}, true},
+		"nobody leads to it":   {[]istio.EnvoyFilter{backend("back", "elsewhere")}, false},
+		"a ring":               {[]istio.EnvoyFilter{whole, named("ring", adds("CLUSTER", `{"name":"back","x":"back"}`))}, true},
+		"only the cluster":     {[]istio.EnvoyFilter{cluster}, false},
+		"wherever it is asked": {[]istio.EnvoyFilter{chain, named("x", adds("CLUSTER", `{"name":"back","cluster_header":"x"}`))}, true},
+	} {
+		w := gateway(istio.EnvoyFilters)
+		w.ConnectPorts = nil // there a name of its own is reported
+		f := seed(shoot("a", list("203.0.113.0/24")))
+		f.EnvoyFilters = append(f.EnvoyFilters, x.filters...)
+		p, _ := istio.Plan(f, w)
+		g := f.With(p)
+		if gaps := istio.Coverage(g, w); len(gaps) > 0 != x.chain {
+			t.Errorf("%s: %v", what, gaps)
+		}
+		in := istio.Injections(f, nil, w)
+		if what == "wherever it is asked" {
+			if len(in) > 0 {
+				t.Errorf("%s: %v", what, in)
+			}
+			continue
+		}
+		if len(in) > 0 != x.chain {
+			t.Errorf("%s: %v", what, in)
+			continue
+		}
+		for i, e := range g.EnvoyFilters {
+			if len(in) > 0 && e.Metadata.Name == in[0].Before.Metadata.Name {
+				g.EnvoyFilters[i] = in[0].After
+			}
+		}
+		if gaps := istio.Coverage(g, w); len(gaps) > 0 {
+			t.Errorf("%s: injected: %v", what, gaps)
+		}
+	}
+}

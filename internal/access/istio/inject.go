@@ -36,7 +36,7 @@ type spot struct{ patch, chain int }
 func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot][]filter {
 	out := make([]map[spot][]filter, len(filters))
 	for _, w := range workloads {
-		chains, _ := Chains(Facts{EnvoyFilters: filters, Clusters: f.Clusters}, w)
+		chains, _ := chainsOf(Facts{EnvoyFilters: filters, Clusters: f.Clusters}, w, f.EnvoyFilters)
 		for _, c := range chains {
 			g := injected(f.Clusters, c)
 			if g == nil || c.Kind != Added {

@@ -42,8 +42,8 @@ func mentions(v any) (out mentioned) {
 
 // leadOn notes where the clusters of Envoy and the listeners at pipes lead that EnvoyFilters add. Nobody but Envoy
 // itself comes to a pipe, through such a cluster.
-func (b *chainer) leadOn() {
-	for _, e := range b.adding() {
+func (b *chainer) leadOn(all []EnvoyFilter) {
+	for _, e := range b.adding(all) {
 		for _, p := range e.Spec.ConfigPatches {
 			if !p.forGateways() {
 				continue
