@@ -49,8 +49,7 @@ func (p *planner) policy(c Cluster) {
 	}
 	for i, w := range c.Ways {
 		if hosts := p.awaited(c)[i]; len(hosts) > 0 {
-			when := []AuthzWhen{{Key: "connection.sni", Values: lower(hosts)}}
-			rules = append(rules, denies(w.List, AuthzRule{When: when})...)
+			rules = append(rules, denies(w.List, AuthzRule{When: []AuthzWhen{p.named(c, i, 0, hosts)}})...)
 		}
 	}
 	if connect := p.connectRules(c); len(connect) > 0 {
@@ -95,9 +94,9 @@ func (p *planner) conditions(c Cluster, chain Chain, r Reach) (out AuthzRule, wh
 		sni = r.Names
 	}
 	if len(sni) > 0 && !slices.Contains(sni, "*") {
-		when := AuthzWhen{Key: "connection.sni", Values: lower(sni)}
+		when := p.named(c, r.way, chain.Port, sni)
 		if !chain.http() {
-			when.NotValues = narrower(c, chain, r)
+			when.NotValues = lower(append(when.NotValues, narrower(c, chain, r)...))
 		}
 		out.When = append(out.When, when)
 	} else if !p.alone(chain) {
@@ -141,11 +140,37 @@ func narrower(c Cluster, chain Chain, r Reach) (out []string) {
 			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
+// named is the condition for server names of a way at a port, 0: at any. A policy is in every chain: without the names
+// of chains that lead elsewhere, to which Envoy gives connections by the longer name.
+func (p *planner) named(c Cluster, way int, port uint32, names []string) AuthzWhen {
+	out := AuthzWhen{Key: "connection.sni", Values: lower(names)}
+	if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "*") }) {
+		return out
+	}
+	for _, o := range p.chains {
+		if o.Kind == Added || o.Connect || port != 0 && o.Port != port || slices.ContainsFunc(o.Reaches, func(r Reach) bool {
+			return r.Cluster == c.Name && r.way == way
+		}) {
+			continue
+		}
+		for _, m := range lower(o.SNI) {
+			if slices.ContainsFunc(out.Values, func(n string) bool { return within(m, n) }) && !slices.Contains(out.Values, m) {
+				out.NotValues = append(out.NotValues, m)
+			}
+		}
+	}
+	out.NotValues = lower(out.NotValues)
+	return out
+}
+
+// lower are names as Envoy compares them, sorted.
 func lower(in []string) []string {
+	if len(in) == 0 {
+		return nil
+	}
 	out := make([]string, 0, len(in))
 	for _, s := range in {
 		out = append(out, strings.ToLower(s))

@@ -338,3 +338,56 @@ func TestRepeatedHeaders(t *testing.T) {
 		}
 	}
 }
+
+// A list for a wildcard host says nothing about other clusters with a name under it, before and after the host has a
+// chain; of a name that nobody has it does.
+func TestNarrowerHostsOfOthers(t *testing.T) {
+	wide := istio.Cluster{Name: "wide", Namespace: "wide", Ways: []istio.Way{
+		{Flow: "api", Hosts: []string{"*.p.example.org"}, List: list("192.0.2.0/24")}}}
+	other := shoot("a", list("203.0.113.0/24"))
+	open := shoot("b", policy.SourceList{})
+	unnamed := istio.Cluster{Name: "c", Namespace: "shoot--p--c", Ways: []istio.Way{{Flow: "api"}}}
+	for _, enforcement := range istio.Enforcements() {
+		for _, awaited := range []bool{true, false} {
+			w := gateway(enforcement)
+			f := seed(other, open)
+			for _, c := range []istio.Cluster{unnamed, wide} {
+				host := append(c.Ways[0].Hosts, "api.c.p.example.org")[:1]
+				if c.Name == "wide" && awaited {
+					continue
+				}
+				f.Gateways = append(f.Gateways, server(c.Namespace, "kube-apiserver", w.Labels, istio.Server{Hosts: host,
+					Port: istio.Port{Name: "tls", Number: 443, Protocol: "TLS"}, TLS: &istio.ServerTLS{Mode: "PASSTHROUGH"}}))
+				f.VirtualServices = append(f.VirtualServices, tls(c.Namespace, "kube-apiserver",
+					"kube-apiserver."+c.Namespace+".svc.cluster.local", host...))
+			}
+			f.Clusters = append(f.Clusters, unnamed, wide)
+			p, _ := istio.Plan(f, w)
+			g := f.With(p)
+			if gaps := istio.Coverage(g, w, "wide", other.Name); len(gaps) > 0 && enforcement != istio.ExtAuthz {
+				t.Errorf("%s, awaited %v: %v", enforcement, awaited, gaps)
+			}
+			for cluster, want := range map[string][2]bool{ // from the range of wide, from that of the other one
+				other.Name: {false, true}, open.Name: {true, true}, unnamed.Name: {true, true}, "wide": {true, false},
+			} {
+				for i, from := range []string{"192.0.2.1", "203.0.113.1"} {
+					q := istio.Question{Cluster: cluster, Flow: "api", Source: netip.MustParseAddr(from)}
+					if cluster == "wide" && awaited {
+						continue
+					}
+					if got := decided(t, g, w, q); got != want[i] {
+						t.Errorf("%s, awaited %v: %s from %s: %v", enforcement, awaited, cluster, from, got)
+					}
+				}
+			}
+			if awaited { // the host gets its chain before the next plan
+				f := seed(wide)
+				f.Gateways[3].Spec.Servers[0].Hosts = wide.Ways[0].Hosts
+				q := istio.Question{Cluster: "wide", Flow: "api", Source: netip.MustParseAddr("203.0.113.1")}
+				if got := decided(t, f.With(p), w, q); got {
+					t.Errorf("%s: the awaited host is open", enforcement)
+				}
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ package istio
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -75,6 +76,14 @@ func destinationsLike(c Cluster) (out []string) {
 // askedByName are the rules for chains that are found by a server name.
 func (p *planner) askedByName(by string) []AuthzRule {
 	var names []string
+	var rules []AuthzRule
+	ask := func(when AuthzWhen) {
+		if len(when.NotValues) == 0 {
+			names = append(names, when.Values...)
+		} else {
+			rules = append(rules, AuthzRule{When: []AuthzWhen{when}})
+		}
+	}
 	for _, c := range p.f.Clusters {
 		if !c.listed() {
 			continue
@@ -98,20 +107,21 @@ func (p *planner) askedByName(by string) []AuthzRule {
 					p.uncovered(c, chain, []Reach{r}, why)
 					continue
 				}
-				names = append(names, conditions.When[0].Values...)
+				ask(conditions.When[0])
 				p.covered(c, chain, []Reach{r}, by)
 			}
 		}
 	}
 	for _, c := range p.f.Clusters {
-		for _, hosts := range p.awaited(c) {
-			names = append(names, hosts...)
+		awaited := p.awaited(c)
+		for _, way := range slices.Sorted(maps.Keys(awaited)) {
+			ask(p.named(c, way, 0, awaited[way]))
 		}
 	}
-	if len(names) == 0 {
-		return nil
+	if len(names) > 0 {
+		rules = append(rules, AuthzRule{When: []AuthzWhen{{Key: "connection.sni", Values: lower(names)}}})
 	}
-	return []AuthzRule{{When: []AuthzWhen{{Key: "connection.sni", Values: lower(names)}}}}
+	return rules
 }
 
 // data writes the policies and tenants that ext_authz reads. All clusters are tenants: who asks for an unknown one is
