@@ -272,7 +272,16 @@ func TestBothChainsOfATerminatingGateway(t *testing.T) {
 				f.VirtualServices[i] = httpRoute(ns, "kube-apiserver", "kube-apiserver", f.Clusters[0].Ways[0].Hosts...)
 			}
 		}
+		for _, server := range []string{"tls", "wild"} { // a route that Gardener adds for clients with certificates
+			e := filterOf(w, "termination-"+server, "HTTP_ROUTE", "INSERT_BEFORE", `{"match":{"prefix":"/","headers":[
+				{"name":"x","present_match":true}]},"route":{"cluster":"`+service("443", "kube-apiserver-mtls", "foo")+`"}}`)
+			e.Spec.ConfigPatches[0].Match.RouteConfiguration = &istio.RouteMatch{Name: "https.443." + server + ".kube-apiserver." + ns}
+			f.EnvoyFilters = append(f.EnvoyFilters, e)
+		}
 		f = planned(t, f, w)
+		if gaps := istio.Coverage(f, w); len(gaps) > 0 {
+			t.Errorf("%s: %v", enforcement, gaps)
+		}
 		var all []asked
 		for _, name := range f.Clusters[0].Ways[0].Hosts {
 			for from, want := range map[string]bool{inFoo: true, nobody: false} {
@@ -286,7 +295,7 @@ func TestBothChainsOfATerminatingGateway(t *testing.T) {
 		chains := 0
 		for _, l := range r.Listeners {
 			for _, c := range l.Chains {
-				if leads(c, "kube-apiserver."+ns+".svc") {
+				if leads(c, "kube-apiserver."+ns+".svc") && leads(c, "kube-apiserver-mtls."+ns+".svc") {
 					chains++
 				}
 			}

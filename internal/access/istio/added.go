@@ -308,11 +308,34 @@ func (b *chainer) otherwise(object string, j int, p ConfigPatch) {
 		return
 	}
 	m := b.follow(mentions(v))
-	b.led(m, func(c Cluster, _ string) {
+	b.led(m, func(c Cluster, service string) {
+		if !m.anywhere && b.behindGuard(p, c, service) {
+			return
+		}
 		b.problemOf(c, object, "patch %d of %s leads to the cluster: whether a guard is before it is not known", j, p.ApplyTo)
 	})
 	if at := p.Match.Listener; m.anywhere && (at == nil || !b.w.isConnect(at.PortNumber)) {
 		b.unknown(object, "patch %d of %s leads wherever a client wants: whether a guard is before it is not known", j,
 			p.ApplyTo)
 	}
+}
+
+// behindGuard reports whether a patch is for the routes of servers whose chains lead to a way of one cluster alone, as
+// the patch does: their guard is before all routes.
+func (b *chainer) behindGuard(p ConfigPatch, c Cluster, service string) bool {
+	at := p.Match.RouteConfiguration
+	if at == nil || at.Name == "" {
+		return false
+	}
+	found := false
+	for _, o := range b.out {
+		if o.routes != at.Name {
+			continue
+		}
+		_, way := c.wayTo(o.SNI, service[strings.LastIndexByte(service, '|')+1:])
+		if found = true; o.Others || len(o.Reaches) != 1 || o.Reaches[0].Cluster != c.Name || o.Reaches[0].way != way {
+			return false
+		}
+	}
+	return found
 }

@@ -31,7 +31,8 @@ type Chain struct {
 	Reaches []Reach
 	Others  bool // it leads elsewhere too
 
-	filter, patch, chain int // of an added one: where it is
+	filter, patch, chain int    // of an added one: where it is
+	routes               string // as Istio calls those of a server that ends TLS and routes requests
 }
 
 // Reach is a cluster to which a chain leads.
@@ -212,6 +213,10 @@ func (b *chainer) server(g Gateway, i int, s Server, port uint32) {
 		b.passthrough(c, g, s, routes)
 	case protocol == "HTTPS":
 		c.Kind, c.SNI = HTTPS, serverNames(s.Hosts)
+		c.routes = fmt.Sprintf("https.%d.%s.%s.%s", s.Port.Number, s.Port.Name, g.Metadata.Name, g.Metadata.Namespace)
+		if s.Bind != "" {
+			c.routes += "." + s.Bind
+		}
 		b.requests(c, s, routes)
 	default:
 		c.Kind, c.SNI = TLSToTCP, serverNames(s.Hosts)

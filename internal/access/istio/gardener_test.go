@@ -4,6 +4,7 @@ package istio_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,110 @@ spec:
           - lb_endpoints:
             - endpoint: {address: {pipe: {path: "@kube-apiservers/shoot--p--a"}}}
 `
+	// gardenerTermination leads requests with a client's certificate elsewhere than those of the VirtualService.
+	gardenerTermination = `
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: shoot--p--a-istio-tls-termination, namespace: istio-ingress}
+spec:
+  workloadSelector: {labels: {app: istio-ingressgateway}}
+  configPatches:
+  - applyTo: HTTP_ROUTE
+    match: {context: GATEWAY, routeConfiguration: {name: https.443.tls.kube-apiserver.shoot--p--a}}
+    patch: &route
+      operation: INSERT_BEFORE
+      value:
+        match: {prefix: /}
+        route: {cluster: outbound|443||kube-apiserver-mtls.shoot--p--a.svc.cluster.local}
+  - applyTo: HTTP_ROUTE
+    match: {context: GATEWAY, routeConfiguration: {name: https.443.wildcard-tls.kube-apiserver.shoot--p--a}}
+    patch: *route
+  - applyTo: CLUSTER
+    match: {context: ANY, cluster: {name: outbound|443||kube-apiserver-connection-upgrade.shoot--p--a.svc.cluster.local}}
+    patch:
+      operation: MERGE
+      value: {transportSocket: {name: envoy.transport_sockets.tls}}
+  - applyTo: HTTP_ROUTE
+    match:
+      context: GATEWAY
+      routeConfiguration:
+        name: https.443.tls.kube-apiserver.shoot--p--a
+        vhost: {route: {name: connection-upgrade}}
+    patch:
+      operation: MERGE
+      value: {route: {upgrade_configs: [{upgrade_type: websocket}]}}
+`
 )
+
+// terminating lets the gateway end the TLS of the shoot a, as Gardener does, by its own names and by the wildcard's.
+func terminating(f istio.Facts) istio.Facts {
+	ends := func(name string, hosts ...string) istio.Server {
+		return istio.Server{Hosts: hosts, Port: istio.Port{Name: name, Number: 443, Protocol: "HTTPS"},
+			TLS: &istio.ServerTLS{Mode: "OPTIONAL_MUTUAL"}}
+	}
+	c := &f.Clusters[0]
+	wild := "api-p--a.ingress.seed.example.org"
+	own := c.Ways[0].Hosts
+	c.Ways[0].Hosts = append(slices.Clone(own), wild)
+	for i := range f.Gateways {
+		if f.Gateways[i].Metadata.Namespace == c.Namespace {
+			f.Gateways[i].Spec.Servers = []istio.Server{ends("tls", own...), ends("wildcard-tls", wild)}
+		}
+	}
+	for i := range f.VirtualServices {
+		if v := &f.VirtualServices[i]; v.Metadata.Namespace == c.Namespace {
+			v.Spec = istio.VirtualServiceSpec{Hosts: c.Ways[0].Hosts, Gateways: v.Spec.Gateways, HTTP: []istio.HTTPRoute{{
+				Route: []istio.Route{{Destination: istio.Destination{Host: "kube-apiserver." + c.Namespace + ".svc.cluster.local"}}}}}}
+		}
+	}
+	return f
+}
+
+// A route that somebody adds to those of a Gateway's server is behind the guard of its chain, if that leads to the
+// cluster alone.
+func TestRoutesOfAGuardedChain(t *testing.T) {
+	l := list("203.0.113.0/24")
+	for what, x := range map[string]struct {
+		change func(f *istio.Facts, text string) string
+		clean  bool
+	}{
+		"as Gardener has it": {func(_ *istio.Facts, s string) string { return s }, true},
+		"another server":     {func(_ *istio.Facts, s string) string { return strings.ReplaceAll(s, ".tls.", ".http.") }, false},
+		"all routes": {func(_ *istio.Facts, s string) string {
+			return strings.ReplaceAll(s, "name: https.443.tls.kube-apiserver.shoot--p--a", "x: y")
+		}, false},
+		"a port without TLS": {func(_ *istio.Facts, s string) string {
+			return strings.ReplaceAll(s, "https.443.tls.kube-apiserver.shoot--p--a", "http.80")
+		}, false},
+		"the chain of another cluster": {func(f *istio.Facts, s string) string {
+			return strings.ReplaceAll(s, "kube-apiserver.shoot--p--a", "kube-apiserver.shoot--p--b")
+		}, false},
+		"wherever a client wants": {func(_ *istio.Facts, s string) string {
+			return strings.Replace(s, "route: {cluster:", "route: {cluster_header: x, y:", 1)
+		}, false},
+		"the chain leads elsewhere too": {func(f *istio.Facts, s string) string {
+			r := &f.VirtualServices[1].Spec.HTTP[0].Route
+			*r = append(*r, istio.Route{Destination: istio.Destination{Host: "kube-apiserver.shoot--p--b.svc.cluster.local"}})
+			return s
+		}, false},
+	} {
+		for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters, istio.Policies} {
+			w := gateway(enforcement)
+			f := seed(shoot("a", l), shoot("b", policy.SourceList{}))
+			if what == "the chain of another cluster" { // it ends TLS as well
+				f.Clusters[0], f.Clusters[1] = f.Clusters[1], f.Clusters[0]
+				f = terminating(f)
+				f.Clusters[0], f.Clusters[1] = f.Clusters[1], f.Clusters[0]
+			}
+			f = terminating(f)
+			f.EnvoyFilters = append(f.EnvoyFilters, read(t, x.change(&f, gardenerTermination)), read(t, gardenerProxy))
+			p, problems := istio.Plan(f, w)
+			if gaps := istio.Coverage(f.With(p), w); len(gaps)+len(problems) == 0 != x.clean {
+				t.Errorf("%s: %s: %v, %v", enforcement, what, gaps, problems)
+			}
+		}
+	}
+}
 
 // read reads an EnvoyFilter.
 func read(t *testing.T, text string) istio.EnvoyFilter {
