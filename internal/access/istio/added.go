@@ -30,6 +30,11 @@ func (w Workload) Reads(namespace string) bool {
 	return namespace == w.Namespace || namespace == w.root()
 }
 
+// owns reports whether an object at the gateway was written here. Of one with the label elsewhere nobody takes care.
+func (w Workload) owns(m Meta) bool {
+	return m.Labels[LabelManagedBy] == ManagedBy && m.Namespace == w.Namespace
+}
+
 // targeted reports whether one of some references names the gateway.
 func (w Workload) targeted(m Meta, refs []TargetRef) bool {
 	name := w.Labels[labelGatewayAPI]
@@ -42,7 +47,7 @@ func (w Workload) targeted(m Meta, refs []TargetRef) bool {
 func (b *chainer) adding(all []EnvoyFilter) iter.Seq2[int, EnvoyFilter] {
 	return func(yield func(int, EnvoyFilter) bool) {
 		for i, e := range all {
-			if b.w.attached(e.Metadata, e.Spec) && e.Metadata.Labels[LabelManagedBy] != ManagedBy && !yield(i, e) {
+			if b.w.attached(e.Metadata, e.Spec) && !b.w.owns(e.Metadata) && !yield(i, e) {
 				return
 			}
 		}

@@ -127,7 +127,7 @@ func (b *chainer) problemOf(c Cluster, object, format string, args ...any) {
 func (b *chainer) unknown(object, format string, args ...any) {
 	for _, c := range b.f.Clusters {
 		if c.listed() {
-			b.problems = append(b.problems, Problem{Cluster: c.Name, Object: object, What: fmt.Sprintf(format, args...)})
+			b.problemOf(c, object, format, args...)
 		}
 	}
 }
@@ -326,10 +326,14 @@ func (b *chainer) connections(c Chain, s Server, routes []VirtualService) {
 	}
 }
 
-func destinations(routes []Route, v VirtualService) (out [][2]string) {
+func destinations(routes []Route, v VirtualService) (out []target) {
 	for _, r := range routes {
-		name, ns := serviceOf(r.Destination.Host, v.Metadata.Namespace)
-		out = append(out, [2]string{name, ns})
+		var to target
+		to.service, to.namespace = serviceOf(r.Destination.Host, v.Metadata.Namespace)
+		if parts := strings.Split(r.Destination.Host, "."); len(parts) > 1 && (len(parts) < 3 || parts[2] != "svc") {
+			to.foreign = r.Destination.Host // one of a ServiceEntry, which is not read
+		}
+		out = append(out, to)
 	}
 	return out
 }

@@ -221,6 +221,69 @@ func TestStrays(t *testing.T) {
 	}
 }
 
+// Ways beside those that Gateways, VirtualServices and EnvoyFilters show as such.
+func TestWaysBeside(t *testing.T) {
+	route := func(f *istio.Facts, host, to string) {
+		pass := &istio.ServerTLS{Mode: "PASSTHROUGH"}
+		f.Gateways = append(f.Gateways, server("x", "alias", gateway("").Labels, istio.Server{Hosts: []string{host},
+			Port: istio.Port{Name: "tls", Number: 443, Protocol: "TLS"}, TLS: pass}))
+		f.VirtualServices = append(f.VirtualServices, tls("x", "alias", to, host))
+	}
+	api := istio.Service{Metadata: meta("shoot--p--a", "kube-apiserver")}
+	ours := func(ns string) istio.EnvoyFilter {
+		e := adds("FILTER_CHAIN", apiserverProxy)
+		e.Metadata = istio.Meta{Namespace: ns, Name: "tombolo-x", Labels: map[string]string{istio.LabelManagedBy: istio.ManagedBy}}
+		return e
+	}
+	for what, x := range map[string]struct {
+		change func(f *istio.Facts)
+		gap    string // in the way
+	}{
+		"a Service with an address from outside": {func(f *istio.Facts) {
+			api.Spec = istio.ServiceSpec{Type: "ClusterIP", ExternalIPs: []string{"198.51.100.1"}}
+			f.Services = append(f.Services, api)
+		}, "Service shoot--p--a/kube-apiserver"},
+		"a Service without one": {func(f *istio.Facts) {
+			api.Spec = istio.ServiceSpec{Type: "ClusterIP"}
+			f.Services = append(f.Services, api)
+		}, ""},
+		"a host of a ServiceEntry": {func(f *istio.Facts) {
+			route(f, "alias.example.org", "kube.alias.internal")
+		}, "VirtualService x/alias"},
+		"a name of the cluster that leads to a ServiceEntry": {func(f *istio.Facts) {
+			route(f, "gu-p--a.ingress.seed.example.org", "kube.alias.internal")
+		}, ""},
+		"a Service of somebody else": {func(f *istio.Facts) {
+			route(f, "alias.example.org", "web.other.svc.cluster.local")
+		}, ""},
+		"an object with our label, in the namespace of the mesh": {func(f *istio.Facts) {
+			f.EnvoyFilters = append(f.EnvoyFilters, ours("istio-system"))
+		}, "added chain"},
+	} {
+		for _, enforcement := range []string{istio.Auto, istio.EnvoyFilters, istio.Policies} {
+			w := gateway(enforcement)
+			f := seed(shoot("a", list("203.0.113.0/24")), shoot("b", policy.SourceList{}))
+			p, _ := istio.Plan(f, w)
+			f = f.With(p)
+			x.change(&f)
+			p, _ = istio.Plan(f, w)
+			f.EnvoyFilters = append(f.EnvoyFilters, p.EnvoyFilters...)
+			f.AuthorizationPolicies = p.AuthorizationPolicies
+			gaps := slices.DeleteFunc(istio.Coverage(f, w), func(u istio.Uncovered) bool { return u.Kind == istio.Doubled })
+			if x.gap == "" && len(gaps) > 0 || x.gap != "" && (len(gaps) != 1 || !strings.HasPrefix(gaps[0].Way, x.gap) ||
+				gaps[0].Cluster != "shoot--p--a") {
+				t.Errorf("%s: %s: %v", enforcement, what, gaps)
+			}
+		}
+	}
+	f := seed(shoot("a", list("203.0.113.0/24")))
+	f.EnvoyFilters = []istio.EnvoyFilter{ours("istio-system"), ours("istio-ingress"), ours("istio-former")}
+	in := istio.Injections(f, []string{"istio-former"}, gateway(""))
+	if len(in) != 1 || in[0].Before.Metadata.Namespace != "istio-system" {
+		t.Errorf("%v", in)
+	}
+}
+
 // The pods of a gateway are found from the Gateways and Services: what is written into another namespace, or for other
 // labels, guards nothing.
 func TestPodsThatAreNoGateway(t *testing.T) {

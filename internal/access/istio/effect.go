@@ -66,7 +66,7 @@ func newEffects(f Facts, w Workload) *effects {
 				continue
 			}
 			a := attachedFilter{object: fmt.Sprintf("EnvoyFilter %s patch %d", x.Metadata.key(), i),
-				own: x.Metadata.Labels[LabelManagedBy] == ManagedBy, patch: p}
+				own: w.owns(x.Metadata), patch: p}
 			e.filters = append(e.filters, a)
 		}
 	}

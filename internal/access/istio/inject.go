@@ -53,9 +53,6 @@ func wanted(f Facts, filters []EnvoyFilter, workloads []Workload) []map[spot][]f
 
 // guarded puts guards into an EnvoyFilter, and takes others out if it may.
 func (e EnvoyFilter) guarded(wanted map[spot][]filter, takes bool) (out EnvoyFilter, changed bool) {
-	if e.Metadata.Labels[LabelManagedBy] == ManagedBy {
-		return e, false
-	}
 	out = e
 	for i, p := range e.Spec.ConfigPatches {
 		chains, err := addedChains(p)

@@ -31,6 +31,11 @@ func Injections(f Facts, former []string, workloads ...Workload) (out []Injectio
 	var adding []EnvoyFilter
 	for _, e := range f.EnvoyFilters {
 		reads := func(w Workload) bool { return w.Reads(e.Metadata.Namespace) }
+		owns := func(w Workload) bool { return w.owns(e.Metadata) }
+		if slices.ContainsFunc(workloads, owns) ||
+			e.Metadata.Labels[LabelManagedBy] == ManagedBy && slices.Contains(former, e.Metadata.Namespace) {
+			continue
+		}
 		if (slices.ContainsFunc(workloads, reads) || slices.Contains(former, e.Metadata.Namespace)) &&
 			slices.ContainsFunc(e.Spec.ConfigPatches, ConfigPatch.adds) {
 			adding = append(adding, e)

@@ -298,6 +298,8 @@ type ServiceSpec struct {
 	Type     string            `json:"type,omitempty"`
 	Selector map[string]string `json:"selector,omitempty"`
 	Ports    []ServicePort     `json:"ports,omitempty"`
+
+	ExternalIPs []string `json:"externalIPs,omitempty"`
 }
 
 // ServicePort is one port of a Service. TargetPort is a number, or the name of a container's port.

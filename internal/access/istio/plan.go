@@ -170,13 +170,18 @@ func (p *planner) strays(c Cluster) {
 // beside are the Services of a cluster's control plane that are open to clients without a gateway.
 func beside(f Facts, c Cluster) (out []Uncovered) {
 	for _, s := range f.Services {
-		if t := s.Spec.Type; t != "LoadBalancer" && t != "NodePort" ||
-			!slices.Contains(c.namespaces(), s.Metadata.Namespace) {
+		why := "its type is " + s.Spec.Type
+		if len(s.Spec.ExternalIPs) > 0 {
+			why = "it has externalIPs"
+		} else if s.Spec.Type != "LoadBalancer" && s.Spec.Type != "NodePort" {
+			continue
+		}
+		if !slices.Contains(c.namespaces(), s.Metadata.Namespace) {
 			continue
 		}
 		flow, _ := c.wayTo(nil, s.Metadata.Name)
 		out = append(out, Uncovered{Cluster: c.Name, Flow: flow, Way: "Service " + s.Metadata.key(), Kind: Open,
-			Why: "its type is " + s.Spec.Type + ": clients reach it without the gateway"})
+			Why: why + ": clients reach it without the gateway"})
 	}
 	return out
 }

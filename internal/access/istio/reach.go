@@ -7,14 +7,20 @@ import (
 	"strings"
 )
 
-// part is a part of a chain: what goes to some destinations, each a service and its namespace.
+// part is a part of a chain: what goes to some destinations.
 type part struct {
 	names        []string // by which it is asked for; none: any
-	destinations [][2]string
+	destinations []target
+}
+
+// target is where a route leads.
+type target struct {
+	service, namespace string
+	foreign            string // the host, if it is not that of a Service
 }
 
 // add adds a chain with one part.
-func (b *chainer) add(c Chain, names []string, to [][2]string) { b.addParts(c, []part{{names, to}}) }
+func (b *chainer) add(c Chain, names []string, to []target) { b.addParts(c, []part{{names, to}}) }
 
 // addParts adds a chain, or its parts to the one HTTP chain of a port.
 func (b *chainer) addParts(c Chain, parts []part) {
@@ -47,11 +53,11 @@ func (b *chainer) reach(c *Chain, p part) {
 	}
 	elsewhere := len(p.destinations) == 0
 	for _, d := range p.destinations {
-		for _, i := range b.home[d[1]] {
-			flow, way := b.f.Clusters[i].wayTo(names, d[0])
+		for _, i := range b.home[d.namespace] {
+			flow, way := b.f.Clusters[i].wayTo(names, d.service)
 			c.reach(Reach{b.f.Clusters[i].Name, flow, names, way})
 		}
-		elsewhere = elsewhere || len(b.home[d[1]]) == 0
+		elsewhere = elsewhere || len(b.home[d.namespace]) == 0
 	}
 	if !elsewhere {
 		return
@@ -77,6 +83,11 @@ func (b *chainer) reach(c *Chain, p part) {
 		}
 	}
 	c.Others = c.Others || !covered
+	for _, d := range p.destinations {
+		if d.foreign != "" && !covered {
+			b.unknown(c.Object, "it leads to %s, which is no Service of Kubernetes: what is behind it is not known", d.foreign)
+		}
+	}
 }
 
 // reach adds one to those of the chain.
@@ -130,7 +141,7 @@ func (b *chainer) requests(c Chain, s Server, routes []VirtualService) {
 	if b.w.isConnect(c.Port) {
 		// What a route leads to without a look at a header is a chain of its own here, if it leads to a cluster.
 		parts = slices.DeleteFunc(parts, func(p part) bool {
-			return !slices.ContainsFunc(p.destinations, func(d [2]string) bool { return len(b.home[d[1]]) > 0 })
+			return !slices.ContainsFunc(p.destinations, func(d target) bool { return len(b.home[d.namespace]) > 0 })
 		})
 		if len(parts) == 0 {
 			return
@@ -158,7 +169,7 @@ func sharedHosts(s Server, v VirtualService) (out []string) {
 }
 
 // withDelegates are the destinations of the routes of a VirtualService, and of those that it delegates to.
-func (b *chainer) withDelegates(v VirtualService, depth int) (out [][2]string) {
+func (b *chainer) withDelegates(v VirtualService, depth int) (out []target) {
 	for _, h := range v.Spec.HTTP {
 		out = append(out, destinations(h.Route, v)...)
 		out = append(out, destinations(h.Copies, v)...)
