@@ -130,6 +130,9 @@ func (p *planner) alone(c Chain) bool {
 
 // narrower are the names of other ways that a name of this one matches too.
 func narrower(c Cluster, chain Chain, r Reach) (out []string) {
+	for _, n := range r.Names {
+		out = append(out, chain.except[n]...)
+	}
 	for _, o := range chain.Reaches {
 		if o.Cluster == c.Name && o.way == r.way {
 			continue

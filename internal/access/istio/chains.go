@@ -33,6 +33,8 @@ type Chain struct {
 
 	filter, patch, chain int    // of an added one: where it is
 	routes               string // as Istio calls those of a server that ends TLS and routes requests
+
+	except map[string][]string // by a name of a reach: names that it matches, and that are of others
 }
 
 // Reach is a cluster to which a chain leads.
@@ -88,6 +90,7 @@ func chainsOf(f Facts, w Workload, more []EnvoyFilter) ([]Chain, []Problem) {
 	if name := w.Labels[labelGatewayAPI]; name != "" {
 		b.unknown("Gateway "+w.Namespace+"/"+name, "it is one of the Gateway API, whose listeners and routes are not read")
 	}
+	b.except()
 	for i := range b.out {
 		slices.SortFunc(b.out[i].Reaches, func(x, y Reach) int {
 			return cmp.Or(strings.Compare(x.Cluster, y.Cluster), cmp.Compare(x.way, y.way))
@@ -128,6 +131,40 @@ func (b *chainer) unknown(object, format string, args ...any) {
 	for _, c := range b.f.Clusters {
 		if c.listed() {
 			b.problemOf(c, object, format, args...)
+		}
+	}
+}
+
+// except takes the names of other shoots out of what leads to one.
+func (b *chainer) except() {
+	var ids []string
+	see := func(m Meta) {
+		if id, ok := shortID(m.Namespace); ok {
+			ids = append(ids, id)
+		}
+	}
+	for _, s := range b.f.Services {
+		see(s.Metadata)
+	}
+	for _, g := range b.f.Gateways {
+		see(g.Metadata)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	by := map[string]Cluster{}
+	for _, c := range b.f.Clusters {
+		by[c.Name] = c
+	}
+	for i := range b.out {
+		c := &b.out[i]
+		for _, r := range c.Reaches {
+			for _, n := range r.Names {
+				if names := by[r.Cluster].longer(n, ids); names != nil && c.except == nil {
+					c.except = map[string][]string{n: names}
+				} else if names != nil {
+					c.except[n] = names
+				}
+			}
 		}
 	}
 }

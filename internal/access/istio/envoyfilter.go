@@ -201,6 +201,9 @@ func asked(c Cluster, chain Chain, r Reach) []Permission {
 	var in, out []Permission
 	for _, n := range r.Names {
 		in = append(in, named(chain, n)...)
+		for _, m := range chain.except[n] {
+			out = append(out, named(chain, m)...)
+		}
 		for _, o := range chain.Reaches {
 			if o.Cluster == c.Name && o.way == r.way {
 				continue

@@ -300,3 +300,34 @@ func TestClustersOfEnvoyAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+// The names of a shoot end with its id, and the id of the project x-p's shoot s ends like that of the project p's. Nobody
+// without a list is refused by the list of another shoot, if there is anything in his namespace.
+func TestIDsThatEndAlike(t *testing.T) {
+	c := shoot("s", list("203.0.113.0/24"))
+	for _, enforcement := range istio.Enforcements() {
+		for ns, open := range map[string]bool{"shoot--x-p--s": true, "shoot-x-p--s": true, "shoot--p--s": false,
+			"shoot--xp--s": false, "x-p--s": false, "": false} {
+			w := gateway(enforcement)
+			f := seed(c)
+			if ns != "" {
+				f.Services = append(f.Services, istio.Service{Metadata: meta(ns, "kube-apiserver")})
+			}
+			p, _ := istio.Plan(f, w)
+			f = f.With(p)
+			if gaps := istio.Coverage(f, w); len(gaps) > 0 {
+				t.Errorf("%s: %v", enforcement, gaps)
+			}
+			for name, want := range map[string]bool{"gu-x-p--s": open, "api-x-p--s": open, "gu-p--s": false, "x-p--s": false,
+				"gu-xp--s": true, "gu-y-p--s": false} {
+				g := f
+				g.Clusters = append(slices.Clone(f.Clusters), istio.Cluster{Name: "probe", Namespace: "probe", Ways: []istio.Way{
+					{Flow: "ingress", Hosts: []string{name + ".ingress.seed.example.org"}}}})
+				q := istio.Question{Cluster: "probe", Flow: "ingress", Source: netip.MustParseAddr("192.0.2.1")}
+				if got := decided(t, g, w, q); got != want {
+					t.Errorf("%s, namespace %q: %s: %v", enforcement, ns, name, got)
+				}
+			}
+		}
+	}
+}

@@ -115,6 +115,31 @@ func (c Cluster) label(way int) string {
 	return w.Flow
 }
 
+// shortID is the id of a shoot in the names of its Ingresses, by the namespace of its control plane.
+func shortID(namespace string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(namespace, "shoot-")
+	return strings.TrimPrefix(rest, "-"), ok
+}
+
+// longer are the hosts of other shoots that a wildcard host of one matches too. In Gardener a name ends with the id of
+// its shoot: *-p--s.DOMAIN are the names of shoot--p--s, and match those of shoot--x-p--s.
+func (c Cluster) longer(host string, ids []string) (out []string) {
+	rest, wild := strings.CutPrefix(strings.ToLower(host), "*-")
+	own, domain, _ := strings.Cut(rest, ".")
+	if !wild || !slices.ContainsFunc(c.namespaces(), func(ns string) bool {
+		id, ok := shortID(ns)
+		return ok && id == own
+	}) {
+		return nil
+	}
+	for _, id := range ids {
+		if strings.HasSuffix(id, "-"+own) {
+			out = append(out, "*-"+id+"."+domain)
+		}
+	}
+	return out
+}
+
 func subset(labels, of map[string]string) bool {
 	for k, v := range labels {
 		if got, ok := of[k]; !ok || got != v {
