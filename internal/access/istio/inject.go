@@ -16,8 +16,8 @@ import (
 // wanted any more is taken out. Everything else keeps its bytes. The result is the same if it is injected into
 // again; changed says whether it differs at all.
 //
-// A chain that leads to several clusters gets the guard of each that has a list: who may reach one of them only does not
-// pass, which Coverage reports. A chain that leads wherever a client wants gets none, and is reported. A chain of a
+// A chain that leads to several clusters gets the guard of each that has a list: who may reach one of them only is
+// refused, and Coverage reports it. A chain that leads wherever a client wants gets none, and is reported. A chain of a
 // listener at a pipe gets none: who comes there has no address, and was judged where he came in.
 func Inject(e EnvoyFilter, f Facts, workloads ...Workload) (out EnvoyFilter, changed bool) {
 	return e.guarded(wanted(f, []EnvoyFilter{e}, workloads)[0], true)
