@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -69,27 +70,33 @@ func certificateState(c admin.CertificateInfo, now time.Time) string {
 	return "valid"
 }
 
+// issuedRoles are those for which an operator issues certificates.
+func issuedRoles() []string {
+	return []string{string(id.RoleOperator), string(id.RoleClient), string(id.RoleRoute), string(id.RoleEdge)}
+}
+
 func newCertificateIssueCommand() *cobra.Command {
 	var remote remoteFlags
 	var role, cluster, name, file string
 	cmd := &cobra.Command{
-		Use:   "issue --role operator|client|edge --name NAME --out FILE",
+		Use:   "issue --role operator|client|route|edge --name NAME --out FILE",
 		Short: "Issue a certificate and write it with its key and the CA into one file",
 		Long: `Issue a certificate for a key that is generated here and never leaves this machine,
 and write key, certificate and CA into one file of mode 0600. An operator may
-use the hub's admin API from elsewhere; a client may CONNECT into one cluster; an edge
-may dial into every cluster that the hub's policy lets it, and nothing else.`,
+use the hub's admin API from elsewhere; a client may CONNECT into one cluster, and so may
+'tombolo route' with the role route; an edge may dial into every cluster that the
+hub's policy lets it, and nothing else.`,
 		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem
   tombolo status --hub hub.example.com:8443 --operator alice.pem`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case role != string(id.RoleOperator) && role != string(id.RoleClient) && role != string(id.RoleEdge):
-				return usage(fmt.Sprintf("there is no role %q", role), "--role operator, client or edge")
+			case !slices.Contains(issuedRoles(), role):
+				return usage(fmt.Sprintf("there is no role %q", role), "--role operator, client, route or edge")
 			case name == "" || file == "":
 				return usage("--name and --out are needed", cmd.CommandPath()+" --help")
-			case (role == string(id.RoleClient)) != (cluster != ""):
-				return usage("--cluster goes with --role client, and only with it", cmd.CommandPath()+" --help")
+			case id.Role(role).Dials() != (cluster != ""):
+				return usage("--cluster goes with --role client and route, and only with them", cmd.CommandPath()+" --help")
 			}
 			client, err := remote.client()
 			if err != nil {
@@ -117,9 +124,9 @@ may dial into every cluster that the hub's policy lets it, and nothing else.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&role, "role", "", "operator, client or edge")
-	offer(cmd, "role", string(id.RoleOperator), string(id.RoleClient), string(id.RoleEdge))
-	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client may reach")
+	fl.StringVar(&role, "role", "", "operator, client, route or edge")
+	offer(cmd, "role", issuedRoles()...)
+	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client or route may reach")
 	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")
 	remote.register(cmd)

@@ -138,7 +138,7 @@ func (e explainFlags) way(cmd *cobra.Command, arg string) (w policy.EdgeWay, sou
 		}
 	}
 	switch known := policy.EdgeFlows(); {
-	case flow == policy.FlowDial:
+	case flow == policy.FlowDial || flow == policy.FlowRoute:
 		return w, source, usage("a dial has a destination", "tombolo policy explain "+cluster+" HOST:PORT")
 	case !slices.Contains(known, flow):
 		meant := conf.Meant(flow, known...)

@@ -37,6 +37,7 @@ again only by a token that is created afterwards, an agent's name never.`,
 			"Revoke an agent: its sessions and streams end, and it cannot renew or join again"),
 		newRevokeRoleCommand(id.RoleNode, "Revoke a node of the mesh: it leaves the relay, and cannot renew or join again"),
 		newRevokeRoleCommand(id.RoleClient, "Revoke a client's certificates, or the one of a serial number"),
+		newRevokeRoleCommand(id.RoleRoute, "Revoke the certificates of a 'tombolo route', or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleOperator, "Revoke an operator's certificates, or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleEdge, "Revoke an edge's certificates, or the one of a serial number"),
 	)

@@ -24,7 +24,7 @@ func Decide(q Request, policies ...*Policy) Verdict {
 	}
 	d := decision{q: q, addr: q.Addr.Unmap().WithZone("")}
 	v := Verdict{name: q.Name, at: netip.AddrPortFrom(d.addr, q.Port), caller: q.Caller}
-	if q.Flow != FlowDial {
+	if q.Flow != FlowDial && q.Flow != FlowRoute {
 		for _, p := range policies {
 			if p != nil {
 				v.rules += len(p.rules)

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/id"
 )
 
-// The flows: how a request comes. A rule that names none is about FlowDial.
+// The flows: how a request comes. A rule that names none is about FlowDial and FlowRoute: the streams that a hub opens.
 const (
 	FlowDial    = "dial"    // a stream that a hub opens for a caller
+	FlowRoute   = "route"   // the same for one whose packets are routed: 'tombolo route'
 	FlowAPI     = "api"     // to the API server of a cluster, by its name
 	FlowVPN     = "vpn"     // from a cluster's network to its VPN server
 	FlowProxy   = "proxy"   // from within a cluster to its own API server, through the public front door
@@ -19,7 +22,16 @@ const (
 
 // flows are all that exist. A rule for another one would never count, and a deny rule that never
 // counts is an open door.
-func flows() []string { return append([]string{FlowDial}, EdgeFlows()...) }
+func flows() []string { return append([]string{FlowDial, FlowRoute}, EdgeFlows()...) }
+
+// FlowOf is the flow of a stream that a hub opens for a caller. It follows from the role in the caller's certificate:
+// nobody chooses it.
+func FlowOf(caller string) string {
+	if who, err := id.ParseURI(caller); err == nil && who.Role == id.RoleRoute {
+		return FlowRoute
+	}
+	return FlowDial
+}
 
 // ofEdge reports whether a flow is one of the edge's.
 func ofEdge(flow string) bool {
@@ -31,7 +43,7 @@ func ofEdge(flow string) bool {
 func EdgeFlows() []string { return []string{FlowAPI, FlowVPN, FlowProxy, FlowIngress} }
 
 // dials are the flows of a rule that names none.
-func dials() patterns { return patterns{{head: FlowDial}} }
+func dials() patterns { return patterns{{head: FlowDial}, {head: FlowRoute}} }
 
 // namesFlows reports whether a rule was written with flows.
 func (r *rule) namesFlows() bool { return r.written != nil && r.written.Flow != nil }

@@ -23,7 +23,7 @@ type Rule struct {
 	Caller  []string // unix:<cluster>/<protocol> or SPIFFE URI, each with at most one *
 	UID     []uint32 // users at the other end of a unix socket
 	Egress  []string // cluster, controlplane, etcd, or another name of an egress selection
-	Flow    []string // flows, each with at most one *; nil: FlowDial
+	Flow    []string // flows, each with at most one *; nil: FlowDial and FlowRoute
 	Source  []string // CIDR, address or @list: the caller's address
 	// Destination is CIDR[:ports], address[:ports], name[:ports], *.suffix[:ports], *[:ports] or
 	// @list[:ports]. An IPv6 range with ports needs brackets.

@@ -192,7 +192,7 @@ func question(rec audit.Record) (q policy.Request, ok bool) {
 		return q, false
 	}
 	q = policy.Request{
-		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowDial, Name: t.Name, Addr: t.Addr,
+		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowOf(rec.Caller), Name: t.Name, Addr: t.Addr,
 		Port: t.Port,
 	}
 	if rec.Peer != nil {

@@ -113,6 +113,7 @@ const (
 	RoleHub      Role = "hub"
 	RoleAgent    Role = "agent"    // may hold a session for its cluster
 	RoleClient   Role = "client"   // may dial into its cluster (kube-apiserver)
+	RoleRoute    Role = "route"    // the same, for packets that are routed to it
 	RoleOperator Role = "operator" // may use the hub's admin API
 
 	RoleEdge      Role = "edge"      // may dial into every cluster that the policy lets it
@@ -121,7 +122,10 @@ const (
 )
 
 // InCluster reports whether a party of this role belongs to one cluster.
-func (r Role) InCluster() bool { return r == RoleAgent || r == RoleClient || r == RoleNode }
+func (r Role) InCluster() bool { return r == RoleAgent || r.Dials() || r == RoleNode }
+
+// Dials reports whether a party of this role asks a hub for streams into its cluster by HTTP CONNECT.
+func (r Role) Dials() bool { return r == RoleClient || r == RoleRoute }
 
 func (r Role) known() bool {
 	return r.InCluster() || r == RoleHub || r == RoleOperator || r == RoleEdge || r == RoleDiscovery
@@ -135,6 +139,7 @@ func (r Role) known() bool {
 //	spiffe://<trust-domain>/discovery/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/route/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/node/<name>
 type Identity struct {
 	TrustDomain string
@@ -156,7 +161,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes JSON logs show the URI.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the seven forms of Identity, each in its only spelling.
+// ParseURI accepts exactly the eight forms of Identity, each in its only spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -177,7 +182,8 @@ func ParseURI(s string) (Identity, error) {
 		}
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
-		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, node or discovery service", s)
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, route, node or discovery "+
+			"service", s)
 	}
 	check := func() error { return checkLabel("name in identity", out.Name) }
 	if out.Role == RoleNode {

@@ -179,7 +179,7 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 	}
 	who := id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
 	switch who.Role {
-	case id.RoleClient:
+	case id.RoleClient, id.RoleRoute:
 		cluster, err := parseCluster(q.Cluster)
 		if err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 	case id.RoleOperator, id.RoleEdge:
 	default:
 		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).
-			Whyf("client, operator and edge are possible")
+			Whyf("client, route, operator and edge are possible")
 	}
 	if _, err := id.ParseURI(who.URI()); err != nil {
 		return nil, fault.New(fault.CodeRequest, "the name is not usable").Because(err)

@@ -77,7 +77,10 @@ func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.P
 	stream, err := dialQuietly(ctx, cn.settings.Load().dialTimeout, conn, caller,
 		func(ctx context.Context) (carrier.Stream, error) {
 			d := asked.dial()
-			d.EgressType, d.Peer = frontend.DefaultEgress, carrier.UnixPeer(conn)
+			d.Peer = carrier.UnixPeer(conn)
+			if who.Frontend != policy.FlowRoute { // whose packets come by no egress selection
+				d.EgressType = frontend.DefaultEgress
+			}
 			return dial(ctx, d)
 		})
 	if err != nil {

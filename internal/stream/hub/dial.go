@@ -72,7 +72,7 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 	}
 	q := policy.Request{
 		Cluster: name.String(), Caller: d.Caller, Local: d.Peer.Known, UID: d.Peer.UID, Egress: d.EgressType,
-		Flow:   policy.FlowDial,
+		Flow:   policy.FlowOf(d.Caller),
 		Source: d.Source, Name: target.Name, Addr: target.Addr, Port: target.Port, Own: dl.own.FromAfar(),
 	}
 	if err := dl.decideFirst(ctx, q, at); err != nil {

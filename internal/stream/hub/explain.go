@@ -92,7 +92,7 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 			Hint("write HOST:PORT")
 	}
 	q := policy.Request{
-		Cluster: cluster, Caller: asked.Get("as"), Egress: asked.Get("egress"), Flow: policy.FlowDial,
+		Cluster: cluster, Caller: asked.Get("as"), Egress: asked.Get("egress"), Flow: policy.FlowOf(asked.Get("as")),
 		Name: t.Name, Addr: t.Addr, Port: t.Port,
 	}
 	if uid := asked.Get("uid"); uid != "" {

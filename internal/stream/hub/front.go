@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -46,7 +47,7 @@ type front struct {
 //	tombolo-session/1 + agent     a session
 //	tombolo-join/1                enrolment and renewal over HTTP
 //	tombolo-relay/1 + node        the relay of the cluster's mesh
-//	http/1.1 or none + client     one HTTP CONNECT into its own cluster
+//	http/1.1 or none + client     one HTTP CONNECT into its own cluster; with role route too
 //	http/1.1 or none + operator   the admin API
 //	http/1.1 or none + edge       streams into clusters, and their names
 func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
@@ -127,8 +128,7 @@ func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
 
 func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := fr.identify(conn)
-	if err == nil && who.Role != id.RoleOperator && who.Role != id.RoleClient &&
-		who.Role != id.RoleEdge {
+	if err == nil && who.Role != id.RoleOperator && !who.Role.Dials() && who.Role != id.RoleEdge {
 		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
 			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 	}
@@ -142,7 +142,11 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-	asks := record.Party{Cluster: who.Cluster, Frontend: "connect-tls", Caller: who.URI(), Serial: serial,
+	frontend := "connect-tls"
+	if who.Role == id.RoleRoute {
+		frontend = policy.FlowRoute
+	}
+	asks := record.Party{Cluster: who.Cluster, Frontend: frontend, Caller: who.URI(), Serial: serial,
 		Source: addrText(conn)}
 	most := clientConnections
 	if who.Role == id.RoleOperator {
@@ -155,7 +159,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		return
 	}
 	var caller *quota.Account
-	if who.Role == id.RoleClient {
+	if who.Role.Dials() {
 		caller = fr.clusters.callerOf(asks)
 		if f := caller.Connect(); f != nil {
 			fr.clients.Remove(serial, conn)
@@ -175,7 +179,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		conn.Close()
 		return
 	}
-	if who.Role != id.RoleClient {
+	if !who.Role.Dials() {
 		fr.apiHTTP.Hand(judgedConn{conn, gone})
 		return
 	}
