@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/edge"
 	"github.com/tombolo-io/tombolo/internal/edge/tenant"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/route"
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
@@ -55,6 +56,9 @@ var exampleTenant string
 
 //go:embed example/controller.yaml
 var exampleController string
+
+//go:embed example/route.yaml
+var exampleRoute string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -113,6 +117,10 @@ func configKinds() []configKind {
 		}},
 		{v1alpha1.KindControllerConfig, "controller", exampleController, func(file string, data []byte) ([]string, error) {
 			_, err := controlconf.Parse(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindRouteConfig, "route", exampleRoute, func(file string, data []byte) ([]string, error) {
+			_, err := route.ParseConfig(file, data)
 			return nil, err
 		}},
 	}

@@ -72,13 +72,18 @@ func absent(err error) bool {
 // the hub. below wraps the connection under TLS (splice.Below), so that a reset stream
 // is not taken for one that ended.
 func OverTLS(address string, cfg *tls.Config, below func(net.Conn) net.Conn) *Client {
+	return OverTLSBy(&net.Dialer{Timeout: limit.Handshake}, address, cfg, below)
+}
+
+// OverTLSBy is OverTLS with a dialer.
+func OverTLSBy(dialer *net.Dialer, address string, cfg *tls.Config, below func(net.Conn) net.Conn) *Client {
 	return newClient("the hub "+address, func(ctx context.Context) (net.Conn, error) {
 		cfg := cfg
 		if host, _, err := net.SplitHostPort(address); err == nil && cfg.ServerName == "" {
 			cfg = cfg.Clone()
 			cfg.ServerName = host
 		}
-		raw, err := (&net.Dialer{Timeout: limit.Handshake}).DialContext(ctx, "tcp", address)
+		raw, err := dialer.DialContext(ctx, "tcp", address)
 		if err != nil {
 			return nil, err
 		}
@@ -218,6 +223,30 @@ func (c *Client) Stream(ctx context.Context, cluster, target string) (net.Conn, 
 
 // StreamWith is Stream with request metadata for the audit records.
 func (c *Client) StreamWith(ctx context.Context, cluster, target string, said reqmeta.Metadata) (net.Conn, error) {
+	req, err := http.NewRequest(http.MethodGet,
+		"http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", StreamProtocol)
+	said.Write(req.Header.Add)
+	return c.open(ctx, req.Write, func(res *http.Response) bool {
+		return res.StatusCode == http.StatusSwitchingProtocols && res.Header.Get("Upgrade") == StreamProtocol
+	})
+}
+
+// Connect opens a stream to target in the cluster of the client's certificate, by HTTP CONNECT.
+func (c *Client) Connect(ctx context.Context, target string) (net.Conn, error) {
+	ask := func(w io.Writer) error {
+		_, err := io.WriteString(w, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
+		return err
+	}
+	return c.open(ctx, ask, func(res *http.Response) bool { return res.StatusCode == http.StatusOK })
+}
+
+// open asks for a stream on a connection of its own, which becomes the stream if the answer is a good one.
+func (c *Client) open(ctx context.Context, ask func(io.Writer) error, good func(*http.Response) bool) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		within, cancel := context.WithTimeout(ctx, limit.Dial+limit.RequestHeaderTime)
 		defer cancel()
@@ -229,24 +258,16 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	}
 	attended := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer attended()
-	req, err := http.NewRequest(http.MethodGet,
-		"http://hub/v1/clusters/"+url.PathEscape(cluster)+"/stream?target="+url.QueryEscape(target), nil)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", StreamProtocol)
-	said.Write(req.Header.Add)
 	head := &io.LimitedReader{R: conn, N: limit.RequestHeader}
 	buf := bufio.NewReader(head)
 	var res *http.Response
-	if err = req.Write(conn); err == nil {
-		res, err = http.ReadResponse(buf, req)
+	if err = ask(conn); err == nil {
+		res, err = http.ReadResponse(buf, nil) // as to a GET: of a CONNECT it would not read why it was refused
 	}
 	if err != nil {
 		return nil, errors.Join(c.streamless(ctx, err), conn.Close())
 	}
-	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != StreamProtocol {
+	if !good(res) {
 		err := c.streamless(ctx, readFault(res))
 		conn.Close()
 		return nil, err

@@ -86,6 +86,7 @@ const (
 	CodeMeshCluster Code = "mesh_cluster"
 	CodeMeshAway    Code = "mesh_unreachable"
 	CodeEdgeAway    Code = "edge_unreachable"
+	CodeRouteAway   Code = "route_unreachable"
 )
 
 // Entry is one row of the table of codes.
@@ -181,5 +182,6 @@ func Table() []Entry {
 		{CodeOverlay, Conflict, "This node has left an overlay address that another member holds, and uses another one."},
 		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not ready yet."},
 		{CodeEdgeAway, Unavailable, "No 'tombolo edge' answers at its admin socket."},
+		{CodeRouteAway, Unavailable, "No 'tombolo route' answers at its admin socket."},
 	}
 }

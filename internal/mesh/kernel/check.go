@@ -25,15 +25,18 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 	if f := writable(want); f != nil {
 		return []*fault.Fault{f}
 	}
-	chains, theirs, err := k.chains()
-	if err != nil {
-		return []*fault.Fault{fault.From(err)}
-	}
-	out := k.contested(chains, want)
-	if theirs {
-		out = append(out, k.foreignTable())
-	} else if err := k.rehearse(want); err != nil {
-		return []*fault.Fault{err}
+	var out []*fault.Fault
+	if k.nft != nil {
+		chains, theirs, err := k.chains()
+		if err != nil {
+			return []*fault.Fault{fault.From(err)}
+		}
+		out = k.contested(chains, want)
+		if theirs {
+			out = append(out, k.foreignTable())
+		} else if err := k.rehearse(want); err != nil {
+			return []*fault.Fault{err}
+		}
 	}
 	var rules []netlink.Rule
 	if err := whole(func() (err error) { rules, err = k.allRules(); return err }); err != nil {
@@ -41,7 +44,7 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 	}
 	for _, r := range rules {
 		if !k.any(func(n Names) bool { return n.rule(r) }) {
-			out = append(out, ruleClashes(r, want)...)
+			out = append(out, k.ruleClashes(r, want)...)
 		}
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -56,6 +59,9 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 		return []*fault.Fault{fault.From(reading("links", err))}
 	}
 	out = append(out, k.linkClashes(links)...)
+	if k.nft == nil {
+		return out
+	}
 	return append(out, k.others(links, want)...)
 }
 
@@ -125,7 +131,7 @@ func bare(t plan.Table, name string) plan.Table {
 
 // ruleClashes reports whether a foreign rule takes our bits of a mark for its
 // own, leads into our table, or has our priority.
-func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
+func (k *Kernel) ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	text := ruleText(r)
 	var bits uint32
 	for _, w := range want.Rules {
@@ -137,12 +143,12 @@ func ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 	}
 	for _, w := range want.Rules {
 		if r.Table == w.Table && !shared(w.Table) {
-			return []*fault.Fault{clash(text, "it leads into table %d, which the mesh uses", w.Table).
-				Hint("choose another mesh.table, or remove it with ip rule")}
+			return []*fault.Fault{clash(text, "it leads into table %d, which %s uses", w.Table, k.names.user()).
+				Hint("choose another %s, or remove it with ip rule", k.names.setting("table"))}
 		}
 		if r.Priority == w.Priority {
-			return []*fault.Fault{clash(text, "it has priority %d, which the mesh uses", w.Priority).
-				Hint("choose another mesh.rule, or remove it with ip rule")}
+			return []*fault.Fault{clash(text, "it has priority %d, which %s uses", w.Priority, k.names.user()).
+				Hint("choose another %s, or remove it with ip rule", k.names.setting("rule"))}
 		}
 	}
 	return nil
@@ -180,8 +186,9 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 		same := func(w plan.Route) bool { return w.Table == have.Table && w.To == have.To && w.Metric == have.Metric }
 		switch {
 		case tables[have.Table]: // also of another mesh, by its link
-			out = append(out, clash(routeText(r, family, k.linkName), "it is in table %d, which the mesh uses", have.Table).
-				Hint("choose another mesh.table, or remove it with ip route"))
+			out = append(out, clash(routeText(r, family, k.linkName), "it is in table %d, which %s uses", have.Table,
+				k.names.user()).
+				Hint("choose another %s, or remove it with ip route", k.names.setting("table")))
 		case slices.ContainsFunc(want.Routes, same):
 			out = append(out, clash(routeText(r, family, k.linkName), "it stands where the mesh needs a route").
 				Hint("choose another mesh.overlay4, or remove it with ip route"))
@@ -219,9 +226,10 @@ func (k *Kernel) linkClashes(links []netlink.Link) []*fault.Fault {
 		if l.Attrs().Name == k.names.Link && !tunnels(l) {
 			is := clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type())
 			if l.Type() == "device" || l.Attrs().Flags&net.FlagLoopback != 0 {
-				return []*fault.Fault{is.Hint("choose another mesh.link")}
+				return []*fault.Fault{is.Hint("choose another %s", k.names.setting("link"))}
 			}
-			return []*fault.Fault{is.Hint("choose another mesh.link, or remove it with ip link delete %s", k.names.Link)}
+			return []*fault.Fault{is.Hint("choose another %s, or remove it with ip link delete %s", k.names.setting("link"),
+				k.names.Link)}
 		}
 	}
 	return nil

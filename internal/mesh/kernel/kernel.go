@@ -34,6 +34,24 @@ type Names struct {
 	// Former are names that count no longer: of links that bear one only the kernel's WireGuard
 	// is ours. One of a process ended with it, so what has such a name now belongs to another program.
 	Former bool
+	// Route says that they are those of 'tombolo route', which has no table of nftables.
+	Route bool
+}
+
+// user is who has them, in faults.
+func (n Names) user() string {
+	if n.Route {
+		return "'tombolo route'"
+	}
+	return "the mesh"
+}
+
+// setting is what hints call the setting of a name.
+func (n Names) setting(name string) string {
+	if n.Route {
+		return name
+	}
+	return "mesh." + name
 }
 
 // Sent counts what was sent to nftables.
@@ -60,6 +78,9 @@ func New(names Names) (*Kernel, error) {
 		return nil, unsupported("opening netlink", err)
 	}
 	k := &Kernel{names: names, route: route, most: kernelRanges}
+	if names.Filter == "" { // a container may have no nftables
+		return k, nil
+	}
 	if k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(widen)); err != nil {
 		route.Close()
 		return nil, unsupported("opening nftables", err)
@@ -82,6 +103,9 @@ func widen[C interface {
 // Close closes the sockets. What was applied stays.
 func (k *Kernel) Close() error {
 	k.route.Close()
+	if k.nft == nil {
+		return nil
+	}
 	return k.nft.CloseLasting()
 }
 

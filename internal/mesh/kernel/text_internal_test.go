@@ -93,7 +93,7 @@ func TestClashesAreSentences(t *testing.T) {
 		{rule(func(r *netlink.Rule) { r.Priority = 32500 }),
 			"mesh_clash: ipv4 rule 32500: from all lookup 254: it has priority 32500, which the mesh uses; choose another mesh.rule, or remove it with ip rule"},
 	} {
-		faults := ruleClashes(c.rule, want)
+		faults := (&Kernel{}).ruleClashes(c.rule, want)
 		if len(faults) != 1 || faults[0].Explain() != c.want {
 			t.Errorf("%v, want %s", faults, c.want)
 		}

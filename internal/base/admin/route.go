@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import "time"
+
+// RouteStatus is the answer of a 'tombolo route' to GET /v1/status.
+type RouteStatus struct {
+	Meta
+	Version      string         `json:"version"`
+	Since        time.Time      `json:"since"`
+	Draining     bool           `json:"draining"`
+	Link         string         `json:"link"`
+	Addresses    []string       `json:"addresses"`
+	Table        int            `json:"table"`
+	Rule         int            `json:"rule"`
+	HealthListen string         `json:"healthListen"`
+	Open         int            `json:"open"`  // connections
+	Limit        int            `json:"limit"` // of them
+	Clusters     []RouteCluster `json:"clusters"`
+}
+
+// RouteCluster is one cluster that is reached.
+type RouteCluster struct {
+	Name     string       `json:"name"`
+	Identity string       `json:"identity,omitempty"` // of the certificate
+	Expires  time.Time    `json:"expires,omitzero"`
+	Open     int          `json:"open"` // connections
+	Ranges   []RouteRange `json:"ranges"`
+	Hubs     []RouteHub   `json:"hubs"`
+}
+
+// RouteRange is a range of a cluster, and the one by which it is reached here.
+type RouteRange struct {
+	Range string `json:"range"`
+	As    string `json:"as,omitempty"` // empty: the same
+}
+
+// RouteHub is a hub of a cluster.
+type RouteHub struct {
+	Address  string    `json:"address"`
+	Answered time.Time `json:"answered,omitzero"` // when it last opened a stream, or said why not
+	Failed   string    `json:"failed,omitempty"`  // why it is tried after the others now
+}
+
+// RouteExplanation is the answer to GET /v1/explain: where a connection would lead.
+type RouteExplanation struct {
+	Meta
+	Asked    string     `json:"asked"`
+	Range    RouteRange `json:"range"`
+	Cluster  string     `json:"cluster"`
+	Target   string     `json:"target"`   // as the agent dials it
+	Identity string     `json:"identity"` // as policies see the caller
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import "time"
+
+// Bounds and timings of this package.
+const (
+	// connections bounds those that are open, and those whose dial is under way: each costs two descriptors at most.
+	connections = 4_096
+	// hubPause is for how long a hub that did not answer is tried after the others, and hubPauseMost its longest.
+	hubPause     = time.Second
+	hubPauseMost = time.Minute
+	// nameWait bounds the resolving of a hub's name at the start.
+	nameWait = 5 * time.Second
+	// socketConns bounds the connections of the admin socket.
+	socketConns = 32
+	// tunMTU is that of the link. Its packets are never on a wire: the larger, the fewer.
+	tunMTU = 65_520
+)

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+	"github.com/tombolo-io/tombolo/internal/route/answer"
+	"github.com/tombolo-io/tombolo/internal/route/netstack"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// state is what is changed in the kernel.
+type state interface {
+	InUse() (bool, error)
+	Check(want plan.State) []*fault.Fault
+	Observe() (plan.State, error)
+	Apply(steps []plan.Step) error
+	Close() error
+}
+
+// Options are what a Route needs beside its configuration.
+type Options struct {
+	Log *slog.Logger
+	Reg *prometheus.Registry
+	Now func() time.Time // nil: the clock
+}
+
+// Route is a running 'tombolo route'.
+type Route struct {
+	cfg      Config
+	log      *slog.Logger
+	reg      *prometheus.Registry
+	now      func() time.Time
+	began    time.Time
+	settings atomic.Pointer[Reloadable]
+	draining atomic.Bool
+	applied  atomic.Bool
+	lost     func() float64
+	healthAt string
+
+	metrics *telemetry.Route
+	counts  *counts
+	doors   map[string]*door // by cluster
+	splicer *splice.Splicer
+	live    *run.Group // of connections
+
+	openKernel func(kernel.Names) (state, error)
+	openTun    func(context.Context, Config) (netstack.Device, func() float64, error)
+	around     func(context.Context, Config) []place
+}
+
+// New makes a Route. It changes nothing yet.
+func New(cfg Config, o Options) *Route {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &Route{
+		cfg: cfg, log: o.Log, reg: o.Reg, now: o.Now, began: o.Now(), counts: newCounts(), splicer: splice.New(),
+		doors: map[string]*door{}, lost: func() float64 { return 0 },
+		openKernel: func(n kernel.Names) (state, error) { return kernel.New(n) },
+		openTun:    openTun, around: around,
+	}
+	r.settings.Store(&cfg.Reloadable)
+	r.metrics = telemetry.NewRoute(o.Reg, telemetry.RouteReadings{
+		Open: func() float64 { return float64(r.counts.total()) },
+		Lost: func() float64 { return r.lost() },
+	})
+	for _, c := range cfg.Clusters {
+		r.doors[c.Name] = newDoor(c, cfg.Table, o.Now, func(err error) { r.metrics.Hubs.WithLabelValues(outcome(err)).Inc() })
+	}
+	return r
+}
+
+func openTun(ctx context.Context, cfg Config) (netstack.Device, func() float64, error) {
+	t, err := tunnel.OpenTun(ctx, cfg.Link, tunMTU, tunnel.Offloads{TunTSO: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, func() float64 { return float64(t.Lost.Load()) }, nil
+}
+
+// Reload takes over what may change while it runs, and names the rest in the log.
+func (r *Route) Reload(next Config) {
+	if fixed := fixedChanges(r.cfg, next); len(fixed) > 0 {
+		r.log.Warn("these settings change with the next start", "settings", fixed)
+	}
+	r.settings.Store(&next.Reloadable)
+}
+
+// attempt is one connection that a caller asks for.
+type attempt struct {
+	cluster      string
+	from, to, at netip.AddrPort // at: there
+	begun        time.Time
+}
+
+// handle dials where a connection leads, and answers its SYN.
+func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
+	a := attempt{from: c.From, to: c.To, begun: r.now()}
+	to, there, ok := r.cfg.Table.There(c.To.Addr())
+	if !ok { // the link's own, or one that a packet was sent to by hand
+		r.refuse(c, a, fault.Newf(fault.CodeDialUnreachable, "%s is in no range", c.To))
+		return
+	}
+	a.cluster, a.at = to.Cluster, netip.AddrPortFrom(there, c.To.Port())
+	if r.draining.Load() {
+		r.refuse(c, a, fault.New(fault.CodeDraining, "routed mode is shutting down"))
+		return
+	}
+	settings := r.settings.Load()
+	if full := r.counts.enter(*settings, a.from.Addr(), a.cluster); full != nil {
+		r.refuse(c, a, full)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settings.DialTimeout)
+	far, err := r.doors[a.cluster].open(ctx, a.at.String())
+	cancel()
+	if err != nil {
+		r.counts.leave(a.from.Addr(), a.cluster)
+		r.refuse(c, a, fault.From(err))
+		return
+	}
+	end := splice.Net(far)
+	near, err := c.Accept()
+	if err != nil {
+		end.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		r.counts.leave(a.from.Addr(), a.cluster)
+		r.told(a, fault.New(fault.CodeDialCanceled, "the caller gave up").Because(err), answer.Silence)
+		return
+	}
+	r.metrics.Dials.WithLabelValues(telemetry.Outcome(""), "accept").Inc()
+	r.metrics.Took.Observe(r.now().Sub(a.begun).Seconds())
+	r.log.Debug("connected", telemetry.AttrCluster, a.cluster, telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from)
+	live, done := r.live.Begin()
+	r.splicer.Start(live, near, end, splice.Options{
+		Idle: settings.IdleTimeout, Up: r.metrics.Up, Down: r.metrics.Down,
+	}, func(splice.Result) {
+		r.counts.leave(a.from.Addr(), a.cluster)
+		done()
+	})
+}
+
+// refuse answers a SYN with what its caller is to see of a fault.
+func (r *Route) refuse(c *netstack.Coming, a attempt, f *fault.Fault) {
+	with := answer.Of(f.Code)
+	c.Refuse(with)
+	r.told(a, f, with)
+}
+
+// told counts and logs what did not become a connection.
+func (r *Route) told(a attempt, f *fault.Fault, with answer.Answer) {
+	r.metrics.Dials.WithLabelValues(telemetry.Outcome(f.Code), with.String()).Inc()
+	r.metrics.Took.Observe(r.now().Sub(a.begun).Seconds())
+	level := slog.LevelWarn
+	if f.Code == fault.CodeDialCanceled {
+		level = slog.LevelDebug
+	}
+	r.log.Log(context.Background(), level, "connection refused", telemetry.AttrCluster, a.cluster,
+		telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from, "asked", a.to, "answer", with,
+		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return telemetry.Outcome("")
+	}
+	return telemetry.Outcome(fault.From(err).Code)
+}
