@@ -148,9 +148,11 @@ func TestHubsStandIn(t *testing.T) {
 		}
 		now = now.Add(hubPauseMost)
 		asked = nil
-		if conn, err := d.open(t.Context(), "10.0.0.1:80"); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if conn, err := d.open(ctx, "10.0.0.1:80"); err == nil {
 			conn.Close()
 		}
+		cancel()
 		if len(asked) == 0 || asked[0] != "1" {
 			t.Errorf("%s: after the pause: asked %v", c.name, asked)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -88,27 +89,37 @@ func (r *Route) drain(hard context.Context) {
 
 // check refuses a start that could not work, or would harm others, before anything is changed.
 func (r *Route) check(ctx context.Context, k state) error {
-	var errs []error
+	var all []*fault.Fault
 	for _, c := range r.cfg.Clusters {
 		if _, _, err := r.doors[c.Name].certificate(); err != nil {
-			errs = append(errs, err)
+			all = append(all, fault.From(err))
 		}
 	}
-	for _, f := range covered(r.cfg.Table, r.around(ctx, r.cfg)) {
-		errs = append(errs, f)
-	}
+	all = append(all, covered(r.cfg.Table, r.around(ctx, r.cfg))...)
 	used, err := k.InUse()
 	if err != nil {
-		errs = append(errs, err)
+		all = append(all, fault.From(err))
 	}
 	if used {
-		errs = append(errs, fault.New(fault.CodeClash, "link "+r.cfg.Link).Whyf("another program has it open").
+		all = append(all, fault.New(fault.CodeClash, "link "+r.cfg.Link).Whyf("another program has it open").
 			Hint("stop the other 'tombolo route', or choose another link, table and rule"))
 	}
-	for _, f := range k.Check(r.cfg.want()) {
-		errs = append(errs, f)
+	return joined(append(all, k.Check(r.cfg.want())...))
+}
+
+// joined is one fault that lists several.
+func joined(all []*fault.Fault) error {
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
 	}
-	return errors.Join(errs...)
+	var list strings.Builder
+	for _, f := range all {
+		list.WriteString("\n  " + f.Explain())
+	}
+	return fault.New(all[0].Code, "it cannot start here").Whyf("%s", list.String())
 }
 
 // apply makes the kernel as it is wanted: also what a killed process left is taken over.

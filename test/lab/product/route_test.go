@@ -157,6 +157,7 @@ func TestRoute(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	r.nothingLeft()
+	t.Run("refused alone", r.refusedAlone)
 }
 
 // failures arrive as on the cluster's own network, and at once.
@@ -184,10 +185,16 @@ func (r *routeRig) failures(t *testing.T) {
 			t.Errorf("%s: %s: %v", c.what, c.to, err)
 		}
 		t.Logf("%s: %v after %v", c.what, err, time.Since(begun))
-		log, err := os.ReadFile(r.route.log)
-		if err != nil || !strings.Contains(string(log), "code="+c.code) {
-			t.Errorf("%s: the log does not say %s: %v", c.what, c.code, err)
-		}
+		r.eventually("the log says "+c.code, startWithin, r.route, func() error {
+			log, err := os.ReadFile(r.route.log)
+			if err == nil && !strings.Contains(string(log), "asked="+c.to) {
+				err = errors.New("nothing of " + c.to)
+			}
+			if err == nil && !strings.Contains(string(log), "code="+c.code) {
+				err = errors.New("no " + c.code)
+			}
+			return err
+		})
 	}
 }
 
@@ -233,29 +240,55 @@ func (r *routeRig) resets(t *testing.T) {
 	})
 }
 
-// refusedStarts change nothing.
-func (r *routeRig) refusedStarts(t *testing.T) {
-	other := func(args ...string) []string {
-		return append([]string{"route", "--certificate", filepath.Join(r.dir, "route/c1.pem"), "--hub", lab.ControlAddr + ":8443"}, args...)
-	}
-	for what, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"a second one":         {[]string{"route", "--config", r.config}, "is served by a live process"},
-		"the hub is covered":   {other("--map", "10.42.0.0/24=198.51.100.0/24"), "covers the hub " + lab.ControlAddr + ":8443"},
-		"a smaller range":      {other("--map", "10.42.0.0/24=240.2.0.0/25"), "is smaller than"},
-		"not the cluster's":    {[]string{"route", "--certificate", filepath.Join(r.dir, "hub/ca.crt"), "--hub", "h:1", "--range", "10.42.0.0/24"}, "the route file"},
-		"nothing to be routed": {other(), "there is no range"},
-	} {
-		_, err := labtest.Run(r.host, 30*time.Second, nil, r.program, c.args...)
+// refused starts change nothing.
+func (r *routeRig) refused(t *testing.T, starts map[string]start) {
+	t.Helper()
+	for what, c := range starts {
+		_, err := labtest.Run(r.host, 30*time.Second, nil, r.program, append([]string{"route"}, c.args...)...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+type start struct {
+	args []string
+	want string
+}
+
+// refusedStarts are those that a running one is in the way of, and those that nobody could run.
+func (r *routeRig) refusedStarts(t *testing.T) {
+	r.refused(t, map[string]start{
+		"a second one":         {[]string{"--config", r.config}, "is served by a live process"},
+		"a smaller range":      {r.flags("c1", "--map", "10.42.0.0/24=240.2.0.0/25"), "is smaller than"},
+		"nothing to be routed": {r.flags("c1"), "there is no range"},
+	})
 	if err := r.greets("10.42.0.80:7000", "c1"); err != nil {
 		t.Errorf("after refused starts: %v", err)
 	}
+}
+
+func (r *routeRig) flags(certificate string, more ...string) []string {
+	return append([]string{"--certificate", filepath.Join(r.dir, "route", certificate+".pem"), "--hub", lab.ControlAddr + ":8443"}, more...)
+}
+
+// refusedAlone are starts that would harm this machine, or could not work.
+func (r *routeRig) refusedAlone(t *testing.T) {
+	r.verb("certificate", "issue", "--role", "client", "--cluster", "c1", "--name", "x", "--out", filepath.Join(r.dir, "route/client.pem"))
+	rule := netlink.NewRule()
+	rule.Family, rule.Table, rule.Priority = netlink.FAMILY_V4, 181, 100
+	if err := r.host.Netlink().RuleAdd(rule); err != nil {
+		t.Fatal(err)
+	}
+	r.refused(t, map[string]start{
+		"the hub is covered": {r.flags("c1", "--map", "10.42.0.0/24=198.51.100.0/24"), "covers the hub " + lab.ControlAddr + ":8443"},
+		"another role":       {r.flags("client", "--range", "10.42.0.0/24"), "/cluster/c1/client/x"},
+		"a table in use":     {r.flags("c1", "--range", "10.42.0.0/24"), "it leads into table 181"},
+	})
+	if err := r.host.Netlink().RuleDel(rule); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft()
 }
 
 // nothingLeft looks for a link, a rule or a route.
@@ -281,4 +314,3 @@ func (r *routeRig) nothingLeft() {
 		}
 	}
 }
-
