@@ -112,17 +112,17 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	a := attempt{from: c.From, to: c.To, begun: r.now()}
 	to, there, ok := r.cfg.Table.There(c.To.Addr())
 	if !ok { // the link's own, or one that a packet was sent to by hand
-		r.refuse(c, a, fault.Newf(fault.CodeDialUnreachable, "%s is in no range", c.To))
+		r.refuse(ctx, c, a, fault.Newf(fault.CodeDialUnreachable, "%s is in no range", c.To))
 		return
 	}
 	a.cluster, a.at = to.Cluster, netip.AddrPortFrom(there, c.To.Port())
 	if r.draining.Load() {
-		r.refuse(c, a, fault.New(fault.CodeDraining, "routed mode is shutting down"))
+		r.refuse(ctx, c, a, fault.New(fault.CodeDraining, "routed mode is shutting down"))
 		return
 	}
 	settings := r.settings.Load()
 	if full := r.counts.enter(*settings, a.from.Addr(), a.cluster); full != nil {
-		r.refuse(c, a, full)
+		r.refuse(ctx, c, a, full)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, settings.DialTimeout)
@@ -130,7 +130,7 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	cancel()
 	if err != nil {
 		r.counts.leave(a.from.Addr(), a.cluster)
-		r.refuse(c, a, fault.From(err))
+		r.refuse(ctx, c, a, fault.From(err))
 		return
 	}
 	end := splice.Net(far)
@@ -138,7 +138,7 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	if err != nil {
 		end.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		r.counts.leave(a.from.Addr(), a.cluster)
-		r.told(a, fault.New(fault.CodeDialCanceled, "the caller gave up").Because(err), answer.Silence)
+		r.told(ctx, a, fault.New(fault.CodeDialCanceled, "the caller gave up").Because(err), answer.Silence)
 		return
 	}
 	r.metrics.Dials.WithLabelValues(telemetry.Outcome(""), "accept").Inc()
@@ -154,21 +154,21 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 }
 
 // refuse answers a SYN with what its caller is to see of a fault.
-func (r *Route) refuse(c *netstack.Coming, a attempt, f *fault.Fault) {
+func (r *Route) refuse(ctx context.Context, c *netstack.Coming, a attempt, f *fault.Fault) {
 	with := answer.Of(f.Code)
 	c.Refuse(with)
-	r.told(a, f, with)
+	r.told(ctx, a, f, with)
 }
 
 // told counts and logs what did not become a connection.
-func (r *Route) told(a attempt, f *fault.Fault, with answer.Answer) {
+func (r *Route) told(ctx context.Context, a attempt, f *fault.Fault, with answer.Answer) {
 	r.metrics.Dials.WithLabelValues(telemetry.Outcome(f.Code), with.String()).Inc()
 	r.metrics.Took.Observe(r.now().Sub(a.begun).Seconds())
 	level := slog.LevelWarn
 	if f.Code == fault.CodeDialCanceled {
 		level = slog.LevelDebug
 	}
-	r.log.Log(context.Background(), level, "connection refused", telemetry.AttrCluster, a.cluster,
+	r.log.Log(ctx, level, "connection refused", telemetry.AttrCluster, a.cluster,
 		telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from, "asked", a.to, "answer", with,
 		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }

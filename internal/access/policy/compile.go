@@ -45,6 +45,7 @@ func Compile(rules []Rule, lists []List) (*Policy, []Problem) {
 func CompileAllow(texts []string) (*Policy, []Problem) {
 	c := newCompiler()
 	c.p.texts = []string{}
+	flows := dials() // of all of them: there may be a million
 	for i, text := range texts {
 		c.index = i
 		path := fmt.Sprintf("[%d]", i)
@@ -56,7 +57,7 @@ func CompileAllow(texts []string) (*Policy, []Problem) {
 			c.add(path, "%s", err)
 			continue
 		}
-		r := &rule{name: text, flow: dials()}
+		r := &rule{name: text, flow: flows}
 		c.p.rules, c.p.texts = append(c.p.rules, r), append(c.p.texts, text)
 		c.insert(c.p.shared, r, d)
 	}

@@ -192,8 +192,8 @@ func question(rec audit.Record) (q policy.Request, ok bool) {
 		return q, false
 	}
 	q = policy.Request{
-		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowOf(rec.Caller), Name: t.Name, Addr: t.Addr,
-		Port: t.Port,
+		Cluster: rec.Cluster, Caller: rec.Caller, Egress: rec.Egress, Flow: policy.FlowOf(rec.Caller),
+		Name: t.Name, Addr: t.Addr, Port: t.Port,
 	}
 	if rec.Peer != nil {
 		q.Local, q.UID = true, rec.Peer.UID

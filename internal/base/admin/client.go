@@ -246,7 +246,8 @@ func (c *Client) Connect(ctx context.Context, target string) (net.Conn, error) {
 }
 
 // open asks for a stream on a connection of its own, which becomes the stream if the answer is a good one.
-func (c *Client) open(ctx context.Context, ask func(io.Writer) error, good func(*http.Response) bool) (net.Conn, error) {
+func (c *Client) open(ctx context.Context, ask func(io.Writer) error,
+	good func(*http.Response) bool) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		within, cancel := context.WithTimeout(ctx, limit.Dial+limit.RequestHeaderTime)
 		defer cancel()

@@ -111,7 +111,8 @@ func (t Table) Ranges() []Range { return t.byHere }
 // There finds the cluster of an address, and the address there.
 func (t Table) There(here netip.Addr) (r Range, there netip.Addr, ok bool) {
 	here = here.Unmap().WithZone("")
-	i, found := slices.BinarySearchFunc(t.byHere, here, func(r Range, a netip.Addr) int { return r.Here.Addr().Compare(a) })
+	i, found := slices.BinarySearchFunc(t.byHere, here,
+		func(r Range, a netip.Addr) int { return r.Here.Addr().Compare(a) })
 	if !found {
 		i--
 	}

@@ -55,8 +55,8 @@ func message4(head []byte, code header.ICMPv4Code) []byte {
 		return nil
 	}
 	about := header.IPv4(head)
-	out := make([]byte, header.IPv4MinimumSize+header.ICMPv4MinimumSize, header.IPv4MinimumSize+header.ICMPv4MinimumSize+len(head))
-	out = append(out, head...)
+	const size = header.IPv4MinimumSize + header.ICMPv4MinimumSize
+	out := append(make([]byte, size, size+len(head)), head...)
 	ip := header.IPv4(out)
 	ip.Encode(&header.IPv4Fields{
 		TotalLength: uint16(len(out)), TTL: 64, Protocol: uint8(header.ICMPv4ProtocolNumber),
