@@ -243,7 +243,7 @@ func TestCompletionOffersNoFilesWhereNoneAreMeant(t *testing.T) {
 		"ping ": noFile, "status ": noFile, "connect ": noFile, "connect c1 ": noFile, "egress-config ": noFile, "token revoke ": noFile,
 		"token create --cluster ": noFile, "demo ": noFile, "hub --listen ": noFile,
 		"config validate ": files, "hub --config ": files, "hub --state-dir ": files, "certificate issue --out ": files,
-		"certificate issue --role ": "operator\nclient\nedge\n" + noFile, "config print --role ": "hub\nagent\ndiscovery\nmesh\nmembers\npolicy\nedge\ntenant\ncontroller\n" + noFile,
+		"certificate issue --role ": "operator\nclient\nroute\nedge\n" + noFile, "config print --role ": "hub\nagent\ndiscovery\nmesh\nmembers\npolicy\nedge\ntenant\ncontroller\nroute\n" + noFile,
 		"hub --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile, "agent --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile,
 		"agent --log-format ": "text\njson\n" + noFile, "ping -o ": "text\njson\nyaml\n" + noFile,
 	} {
