@@ -87,6 +87,7 @@ func withEffects() []Package {
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,
 			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's engine uses its types"},
+		{"internal/stream/datagram", Hands, false, "datagrams on a stream, and sockets for them"},
 		{"internal/stream/carrier", Hands, false, "sessions with streams over a network"},
 		{"internal/base/listener", Hands, false, "the listening side: ports, connections that are passed on, HTTP"},
 		{"internal/stream/splice", Hands, false, "copies between connections"},

@@ -70,6 +70,7 @@ type Record struct {
 	Metadata    Metadata  `json:"metadata,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
 	Subject     string    `json:"subject,omitempty"` // the object of an operator's change
+	Network     string    `json:"network,omitempty"` // udp or icmp; empty: tcp
 	Asked       string    `json:"asked,omitempty"`
 	Resolved    string    `json:"resolved,omitempty"`
 	Verdict     string    `json:"verdict,omitempty"`
@@ -108,8 +109,8 @@ func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
 	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
-		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy, &r.Code,
-		&r.Reason} {
+		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Network, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy,
+		&r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)
 	}
 	r.Asked = clip(Destination(r.Asked), limit.AuditText)

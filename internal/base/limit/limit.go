@@ -195,6 +195,9 @@ const (
 	// StreamIdle ends a stream on which no byte moved: a day, so that a quiet
 	// watch or exec survives a night.
 	StreamIdle = 24 * time.Hour
+	// DatagramIdle ends a flow of datagrams on which none moved: what RFC 4787 section 4.3 has for a UDP mapping is
+	// two minutes, and DNS needs seconds.
+	DatagramIdle = 2 * time.Minute
 	// HalfClosedIdle ends a stream that one side has finished and on which
 	// nothing moves: the peer may be gone for good without a trace.
 	HalfClosedIdle = 15 * time.Minute

@@ -34,6 +34,9 @@ func (a *Agent) account(d wire.Dial) *account {
 		Egress:      wire.Clean(d.EgressType),
 		Traceparent: d.Trace, Metadata: audit.MetadataOf(d.Metadata), Asked: d.Address,
 	}
+	if d.Datagrams() {
+		r.Network = d.Network
+	}
 	if me := a.identity(); me.Joined() {
 		r.Cluster, r.Agent = me.Who.Cluster.String(), me.Who.Name
 	}

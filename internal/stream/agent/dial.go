@@ -97,7 +97,14 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
 		return nil, resolved, err
 	}
 	connecting := otlp.Of(ctx).Child("connect", otlp.Client)
-	conn, err = t.race(ctx, allowed)
+	switch d.Network {
+	case wire.NetworkTCP:
+		conn, err = t.race(ctx, allowed)
+	case wire.NetworkUDP: // nobody answers, so there is nothing to race for
+		conn, err = t.dial(ctx, "udp", allowed[0].String())
+	default:
+		conn, err = openEcho(allowed[0].Addr())
+	}
 	if err != nil {
 		err = dialFault(target, allowed, err)
 	}
@@ -105,15 +112,21 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
 	if err != nil {
 		return nil, resolved, err
 	}
-	return conn, conn.RemoteAddr().String(), nil
+	if d.Network == wire.NetworkTCP {
+		resolved = conn.RemoteAddr().String()
+	}
+	return conn, resolved, nil
 }
 
 // decide returns the addresses that may be dialled, at least one; or, with an error, those
 // that were refused, in order.
 func (t *targetDialer) decide(ctx context.Context, p *policy.Policy, d wire.Dial,
 	choose choice) (target policy.Target, allowed []netip.AddrPort, err error) {
-	if d.Network != "tcp" {
-		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).Whyf("only tcp is")
+	switch d.Network {
+	case wire.NetworkTCP, wire.NetworkUDP, wire.NetworkEcho:
+	default:
+		return target, nil, fault.Newf(fault.CodePolicyDenied, "network %q is not dialled", d.Network).
+			Whyf("only tcp, udp and icmp are")
 	}
 	target, err = policy.ParseTarget(d.Address)
 	if err != nil {

@@ -314,7 +314,7 @@ func TestDestinationsThatAreNotDialled(t *testing.T) {
 		network, address string
 		code             fault.Code
 	}{
-		"another network":              {"udp", "10.0.0.1:80", fault.CodePolicyDenied},
+		"another network":              {"sctp", "10.0.0.1:80", fault.CodePolicyDenied},
 		"no network":                   {"", "10.0.0.1:80", fault.CodePolicyDenied},
 		"no port":                      {"tcp", "10.0.0.1", fault.CodeRequest},
 		"an odd form of loopback":      {"tcp", "0x7f.1:80", fault.CodeRequest},

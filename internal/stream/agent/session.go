@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/datagram"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -192,7 +193,11 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	}
 	stream.SetWriteDeadline(time.Time{})
 	a.log.Debug("dialled", telemetry.AttrTarget, d.Address, "resolved", resolved, telemetry.AttrCaller, d.Caller)
-	r := a.splicer.Both(ctx, stream, splice.Net(conn), splice.Options{Idle: set.IdleTimeout, Up: &a.up, Down: &a.down})
+	target, idle := splice.Net(conn), set.IdleTimeout
+	if d.Datagrams() {
+		target, idle = datagram.NewConn(conn), min(idle, limit.DatagramIdle)
+	}
+	r := a.splicer.Both(ctx, stream, target, splice.Options{Idle: idle, Up: &a.up, Down: &a.down})
 	if v := s.against.Load(); v != nil {
 		r.Code = fault.CodePolicyDenied
 		account.overruled(*v, a.settings.Load().Policy)

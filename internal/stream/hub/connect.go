@@ -28,6 +28,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // connect serves HTTP CONNECT on a connection.
@@ -68,6 +69,10 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial fronte
 func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.Party, dial frontend.DialFunc) {
 	caller := splice.Net(conn)
 	asked, err := cn.readConnect(ctx, conn, caller)
+	if err == nil && asked.network != wire.NetworkTCP && who.Frontend != policy.FlowRoute {
+		err = fault.New(fault.CodeRequest, "datagrams are carried for routed mode only").
+			Hint("use a certificate of the role route")
+	}
 	if err != nil {
 		cn.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc()
 		cn.record.RefusedRequest(who, carrier.UnixPeer(conn), err)

@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -12,9 +13,12 @@ import (
 
 // asking is what a caller asks for over HTTP, and what it says about that.
 type asking struct {
-	target string
-	said   reqmeta.Metadata
+	network, target string
+	said            reqmeta.Metadata
 }
+
+// headerNetwork asks for another network than tcp: udp, or icmp for echo requests. The stream then carries datagrams.
+const headerNetwork = "Tombolo-Network"
 
 // readRequest reads what the caller says in the headers.
 func readRequest(target string, header http.Header) (asking, error) {
@@ -23,11 +27,17 @@ func readRequest(target string, header http.Header) (asking, error) {
 		return asking{}, fault.New(fault.CodeRequest, "the metadata of the request is refused").Because(err).
 			Hint("send %s: key=value for each pair, percent-encoded", reqmeta.HeaderMetadata)
 	}
-	return asking{target, said}, nil
+	q := asking{network: cmp.Or(header.Get(headerNetwork), wire.NetworkTCP), target: target, said: said}
+	switch q.network {
+	case wire.NetworkTCP, wire.NetworkUDP, wire.NetworkEcho:
+		return q, nil
+	}
+	return asking{}, fault.New(fault.CodeRequest, "the network of the request is unknown").
+		Whyf("%s is none of tcp, udp and icmp", headerNetwork)
 }
 
 func (q asking) dial() wire.Dial {
 	return wire.Dial{
-		Network: "tcp", Address: q.target, Trace: q.said.Trace, TraceState: q.said.State, Metadata: q.said.Pairs,
+		Network: q.network, Address: q.target, Trace: q.said.Trace, TraceState: q.said.State, Metadata: q.said.Pairs,
 	}
 }

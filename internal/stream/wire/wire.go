@@ -77,9 +77,19 @@ func Read(r io.Reader, most int, m proto.Message) error {
 	return nil
 }
 
+// The networks of a dial. Datagrams travel on a stream as package datagram has them.
+const (
+	NetworkTCP  = "tcp"
+	NetworkUDP  = "udp"
+	NetworkEcho = "icmp" // echo requests and their answers; the port is EchoPort
+)
+
+// EchoPort stands for an echo request wherever a destination has a port (RFC 862): in policies and records.
+const EchoPort = 7
+
 // Dial is a dial request as a value.
 type Dial struct {
-	Network    string        // tcp
+	Network    string        // one of the networks above
 	Address    string        // host:port as the caller gave it
 	Timeout    time.Duration // from receipt
 	Caller     string        // the caller's name, for the log
@@ -91,6 +101,9 @@ type Dial struct {
 	Peer       Peer           // of a unix socket; the hub's alone, it is not sent
 	Source     netip.Addr     // of the caller's connection, not valid for a unix socket; it is not sent
 }
+
+// Datagrams reports whether the stream carries datagrams.
+func (d Dial) Datagrams() bool { return d.Network == NetworkUDP || d.Network == NetworkEcho }
 
 // Peer is who is at the other end of a unix socket, as the kernel says (SO_PEERCRED).
 type Peer struct {

@@ -67,6 +67,9 @@ func (r *Recorder) Admit() error { return r.Audit.Admit() }
 func (r *Recorder) Dial(p Party, d wire.Dial, begun time.Time) *Dial {
 	s := &Dial{audit: r.Audit, begun: begun, record: r.newRecord(p, d.Peer)}
 	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
+	if d.Datagrams() {
+		s.record.Network = d.Network
+	}
 	s.record.Metadata = audit.MetadataOf(d.Metadata)
 	return s
 }
