@@ -28,7 +28,7 @@ import (
 
 // opener opens streams through one hub.
 type opener interface {
-	Connect(ctx context.Context, target string) (net.Conn, error)
+	Connect(ctx context.Context, network, target string) (net.Conn, error)
 }
 
 // hubState is what is known of one hub.
@@ -177,7 +177,7 @@ func identity(cert *tls.Certificate) (id.Identity, error) {
 }
 
 // open opens a stream to a target. Each hub has an equal part of the time that is left.
-func (d *door) open(ctx context.Context, target string) (net.Conn, error) {
+func (d *door) open(ctx context.Context, network, target string) (net.Conn, error) {
 	_, openers, err := d.certificate()
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (d *door) open(ctx context.Context, target string) (net.Conn, error) {
 		if end, ok := ctx.Deadline(); ok && n < len(order)-1 {
 			part, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(order)-n))
 		}
-		conn, err := openers[i].Connect(part, target)
+		conn, err := openers[i].Connect(part, network, target)
 		silent := run.Ended(part) != nil && run.Ended(ctx) == nil // all of its part, without an answer
 		cancel()
 		d.count(err)

@@ -94,7 +94,7 @@ type fakeHub struct {
 	waits bool // for the end of its time
 }
 
-func (h fakeHub) Connect(ctx context.Context, _ string) (net.Conn, error) {
+func (h fakeHub) Connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	*h.asked = append(*h.asked, h.name)
 	if h.waits {
 		<-ctx.Done()
@@ -137,7 +137,7 @@ func TestHubsStandIn(t *testing.T) {
 		for _, want := range []string{c.want, c.then} {
 			asked = nil
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			conn, err := d.open(ctx, "10.0.0.1:80")
+			conn, err := d.open(ctx, "tcp", "10.0.0.1:80")
 			cancel()
 			if conn != nil {
 				conn.Close()
@@ -149,7 +149,7 @@ func TestHubsStandIn(t *testing.T) {
 		now = now.Add(hubPauseMost)
 		asked = nil
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if conn, err := d.open(ctx, "10.0.0.1:80"); err == nil {
+		if conn, err := d.open(ctx, "tcp", "10.0.0.1:80"); err == nil {
 			conn.Close()
 		}
 		cancel()

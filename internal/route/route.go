@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
@@ -104,12 +105,13 @@ func (r *Route) Reload(next Config) {
 type attempt struct {
 	cluster      string
 	from, to, at netip.AddrPort // at: there
+	network      netstack.Network
 	begun        time.Time
 }
 
 // handle dials where a connection leads, and answers its SYN.
 func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
-	a := attempt{from: c.From, to: c.To, begun: r.now()}
+	a := attempt{from: c.From, to: c.To, network: c.Network, begun: r.now()}
 	to, there, ok := r.cfg.Table.There(c.To.Addr())
 	if !ok { // the link's own, or one that a packet was sent to by hand
 		r.refuse(ctx, c, a, fault.Newf(fault.CodeDialUnreachable, "%s is in no range", c.To))
@@ -126,7 +128,7 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, settings.DialTimeout)
-	far, err := r.doors[a.cluster].open(ctx, a.at.String())
+	far, err := r.doors[a.cluster].open(ctx, string(a.network), a.at.String())
 	cancel()
 	if err != nil {
 		r.counts.leave(a.from.Addr(), a.cluster)
@@ -143,10 +145,14 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	}
 	r.metrics.Dials.WithLabelValues(telemetry.Outcome(""), "accept").Inc()
 	r.metrics.Took.Observe(r.now().Sub(a.begun).Seconds())
-	r.log.Debug("connected", telemetry.AttrCluster, a.cluster, telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from)
+	r.log.Debug("connected", telemetry.AttrCluster, a.cluster, "network", a.network, telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from)
+	idle := settings.IdleTimeout
+	if a.network != netstack.TCP {
+		idle = min(idle, limit.DatagramIdle)
+	}
 	live, done := r.live.Begin()
 	r.splicer.Start(live, near, end, splice.Options{
-		Idle: settings.IdleTimeout, Up: r.metrics.Up, Down: r.metrics.Down,
+		Idle: idle, Up: r.metrics.Up, Down: r.metrics.Down,
 	}, func(splice.Result) {
 		r.counts.leave(a.from.Addr(), a.cluster)
 		done()
@@ -168,7 +174,7 @@ func (r *Route) told(ctx context.Context, a attempt, f *fault.Fault, with answer
 	if f.Code == fault.CodeDialCanceled {
 		level = slog.LevelDebug
 	}
-	r.log.Log(ctx, level, "connection refused", telemetry.AttrCluster, a.cluster,
+	r.log.Log(ctx, level, "connection refused", telemetry.AttrCluster, a.cluster, "network", a.network,
 		telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from, "asked", a.to, "answer", with,
 		telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 }

@@ -236,10 +236,18 @@ func (c *Client) StreamWith(ctx context.Context, cluster, target string, said re
 	})
 }
 
-// Connect opens a stream to target in the cluster of the client's certificate, by HTTP CONNECT.
-func (c *Client) Connect(ctx context.Context, target string) (net.Conn, error) {
+// HeaderNetwork asks a hub for a stream of datagrams: udp, or icmp for echo requests.
+const HeaderNetwork = "Tombolo-Network"
+
+// Connect opens a stream to target in the cluster of the client's certificate, by HTTP CONNECT. With another network
+// than tcp it carries datagrams, as package datagram has them.
+func (c *Client) Connect(ctx context.Context, network, target string) (net.Conn, error) {
 	ask := func(w io.Writer) error {
-		_, err := io.WriteString(w, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
+		more := ""
+		if network != "tcp" {
+			more = HeaderNetwork + ": " + network + "\r\n"
+		}
+		_, err := io.WriteString(w, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n"+more+"\r\n")
 		return err
 	}
 	return c.open(ctx, ask, func(res *http.Response) bool { return res.StatusCode == http.StatusOK })

@@ -17,19 +17,32 @@ import (
 	"github.com/tombolo-io/tombolo/internal/route/answer"
 )
 
-// Coming is a connection whose SYN is not answered yet.
+// Coming is a connection whose SYN is not answered yet, or a flow of datagrams whose first waits.
 type Coming struct {
-	From, To netip.AddrPort
+	Network  Network
+	From, To netip.AddrPort // of echo requests the identifier, and EchoPort
 
 	stack   *Stack
+	flow    *flow // not of TCP
 	request *tcp.ForwarderRequest
 	id      stack.TransportEndpointID
 	pending *pending
 	decided bool
 }
 
-// Accept answers the SYN, and waits until the connection is established.
-func (c *Coming) Accept() (*Conn, error) {
+// Side is one side of a splice.
+type Side interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+	Reset(code uint32) error
+}
+
+// Accept answers the SYN, and waits until the connection is established; or it takes the datagrams of a flow.
+func (c *Coming) Accept() (Side, error) {
+	if c.flow != nil {
+		c.decided = true
+		return c.flow, nil
+	}
 	var queue waiter.Queue
 	ep, err := c.request.CreateEndpoint(&queue)
 	c.end(func() { c.request.Complete(false) })
@@ -39,8 +52,14 @@ func (c *Coming) Accept() (*Conn, error) {
 	return &Conn{TCPConn: gonet.NewTCPConn(&queue, ep), ep: ep}, nil
 }
 
-// Refuse answers the SYN so that the caller's connect fails, or not at all.
+// Refuse answers the SYN so that the caller's connect fails, or not at all. Datagrams are answered in the same way: by a
+// port that is unreachable in place of a reset.
 func (c *Coming) Refuse(a answer.Answer) {
+	if c.flow != nil {
+		c.decided = true
+		c.flow.refuse(a)
+		return
+	}
 	c.end(func() { c.request.Complete(a == answer.Reset) })
 	if packet := unreachable(c.pending.head, a); packet != nil {
 		c.stack.link.send(packet)

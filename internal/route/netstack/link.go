@@ -46,11 +46,13 @@ func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	return pkts.Len(), nil
 }
 
-// send sends bytes of our own, or drops them where there is no room: whoever is refused asks again.
-func (l *link) send(packet []byte) {
+// send sends bytes of our own. It reports false where there is no room: they are dropped.
+func (l *link) send(packet []byte) bool {
 	select {
 	case l.out <- outgoing{bytes: packet}:
+		return true
 	default:
+		return false
 	}
 }
 

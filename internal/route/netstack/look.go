@@ -2,7 +2,12 @@
 
 package netstack
 
-import "gvisor.dev/gvisor/pkg/tcpip/header"
+import (
+	"encoding/binary"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+)
 
 // Drop is why a packet is not taken.
 type Drop string
@@ -10,23 +15,40 @@ type Drop string
 // The reasons.
 const (
 	DropMalformed Drop = "malformed"
-	DropUDP       Drop = "udp"
-	DropICMP      Drop = "icmp"
-	DropOther     Drop = "other" // another protocol
+	DropFragment  Drop = "fragment" // of a datagram: nobody here is told to make any, the link's MTU is that of UDP
+	DropFull      Drop = "full"     // there was no room for a datagram
+	DropLarge     Drop = "large"    // a datagram does not fit into the link
+	DropICMP      Drop = "icmp"     // no echo request
+	DropOther     Drop = "other"    // another protocol
 )
 
 // Drops are all of them.
-func Drops() []Drop { return []Drop{DropMalformed, DropUDP, DropICMP, DropOther} }
+func Drops() []Drop {
+	return []Drop{DropMalformed, DropFragment, DropFull, DropLarge, DropICMP, DropOther}
+}
+
+// Network is how a caller speaks to a target.
+type Network string
+
+// The networks, as a hub has them.
+const (
+	TCP  Network = "tcp"
+	UDP  Network = "udp"
+	Echo Network = "icmp"
+)
+
+// EchoPort is the port of a target of echo requests: that of the echo protocol (RFC 862).
+const EchoPort = 7
 
 // look is what a packet is.
 type look struct {
-	six    bool
-	why    Drop   // it is not taken
-	answer []byte // to it
+	six     bool
+	why     Drop // it is not taken
+	flow    flowKey
+	payload []byte // of a datagram; of an echo request, the number and the data
 }
 
-// lookAt tells TCP, which is taken, from everything else. A datagram is answered with port unreachable, so that its
-// sender does not wait; an echo request is not answered, because the far end was not asked.
+// lookAt tells TCP from datagrams, and these from everything else.
 func lookAt(packet []byte) look {
 	switch header.IPVersion(packet) {
 	case header.IPv4Version:
@@ -34,32 +56,57 @@ func lookAt(packet []byte) look {
 		if !h.IsValid(len(packet)) {
 			return look{why: DropMalformed}
 		}
-		return lookFor(packet, false, uint8(h.Protocol()), h.FragmentOffset() == 0)
+		if h.TransportProtocol() == header.TCPProtocolNumber {
+			return look{}
+		}
+		if h.More() || h.FragmentOffset() != 0 {
+			return look{why: DropFragment}
+		}
+		packet = packet[:h.TotalLength()]
+		return lookFor(h.TransportProtocol(), packet[h.HeaderLength():], h.SourceAddress(), h.DestinationAddress())
 	case header.IPv6Version:
 		h := header.IPv6(packet)
 		if !h.IsValid(len(packet)) {
 			return look{why: DropMalformed}
 		}
-		if header.IPv6(packet).NextHeader() == uint8(header.IPv6FragmentExtHdrIdentifier) {
-			return look{six: true}
-		}
-		return lookFor(packet, true, h.NextHeader(), true)
+		end := min(len(packet), header.IPv6MinimumSize+int(h.PayloadLength()))
+		l := lookFor(h.TransportProtocol(), packet[header.IPv6MinimumSize:end], h.SourceAddress(), h.DestinationAddress())
+		l.six = true
+		return l
 	}
 	return look{why: DropMalformed}
 }
 
-func lookFor(packet []byte, six bool, protocol uint8, first bool) look {
+// fragment is the extension header of a fragment (RFC 8200).
+const fragment = tcpip.TransportProtocolNumber(header.IPv6FragmentExtHdrIdentifier)
+
+// lookFor looks at what is behind an IP header.
+func lookFor(protocol tcpip.TransportProtocolNumber, body []byte, from, to tcpip.Address) look {
+	ask := byte(header.ICMPv4Echo)
 	switch protocol {
-	case uint8(header.TCPProtocolNumber):
-		return look{six: six}
-	case uint8(header.UDPProtocolNumber):
-		l := look{six: six, why: DropUDP}
-		if first {
-			l.answer = portUnreachable(packet)
+	case header.TCPProtocolNumber, fragment: // the stack puts fragments together
+		return look{}
+	case header.UDPProtocolNumber:
+		if len(body) < header.UDPMinimumSize {
+			return look{why: DropMalformed}
 		}
-		return l
-	case uint8(header.ICMPv4ProtocolNumber), uint8(header.ICMPv6ProtocolNumber):
-		return look{six: six, why: DropICMP}
+		h := header.UDP(body)
+		n := int(h.Length())
+		if n < header.UDPMinimumSize || n > len(body) || h.SourcePort() == 0 || h.DestinationPort() == 0 {
+			return look{why: DropMalformed}
+		}
+		return look{flow: flowKey{UDP, addrPort(from, h.SourcePort()), addrPort(to, h.DestinationPort())},
+			payload: body[header.UDPMinimumSize:n]}
+	case header.ICMPv6ProtocolNumber:
+		ask = byte(header.ICMPv6EchoRequest)
+	case header.ICMPv4ProtocolNumber:
+	default:
+		return look{why: DropOther}
 	}
-	return look{six: six, why: DropOther}
+	const head = 8 // type, code, checksum, identifier and number
+	if len(body) < head || body[0] != ask || body[1] != 0 {
+		return look{why: DropICMP}
+	}
+	id := binary.BigEndian.Uint16(body[4:])
+	return look{flow: flowKey{Echo, addrPort(from, id), addrPort(to, EchoPort)}, payload: body[head-sequence:]}
 }

@@ -5,10 +5,13 @@ package netstack_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -41,7 +45,7 @@ type machine struct {
 	closed context.CancelFunc
 
 	mu   sync.Mutex
-	icmp []byte // the last message
+	icmp []byte // the last packet that is not TCP
 	got  chan struct{}
 }
 
@@ -101,7 +105,7 @@ func (m *machine) Write(bufs [][]byte, offset int) (int, error) {
 		if header.IPVersion(p) == header.IPv6Version {
 			proto = header.IPv6ProtocolNumber
 		}
-		if proto == header.IPv4ProtocolNumber && p[9] == 1 || proto == header.IPv6ProtocolNumber && p[6] == 58 {
+		if proto == header.IPv4ProtocolNumber && p[9] != 6 || proto == header.IPv6ProtocolNumber && p[6] != 6 {
 			m.mu.Lock()
 			m.icmp = p
 			m.mu.Unlock()
@@ -297,28 +301,168 @@ func segment(from, to netip.AddrPort, flags header.TCPFlags) []byte {
 	return b
 }
 
-// TestWhatIsNotTCP: datagrams are answered at once, echo requests never.
-func TestWhatIsNotTCP(t *testing.T) {
+// TestWhatIsNotTaken: other protocols, fragments, and what is no packet.
+func TestWhatIsNotTaken(t *testing.T) {
 	r := start(t, func(context.Context, *netstack.Coming) { t.Error("a connection") })
 	from, to := netip.MustParseAddrPort("192.0.0.8:1000"), netip.MustParseAddrPort("10.244.3.4:53")
-	for protocol, want := range map[uint8]netstack.Drop{17: netstack.DropUDP, 1: netstack.DropICMP, 47: netstack.DropOther} {
-		p := segment(from, to, 0)
-		p[9] = protocol
-		r.sends(p)
-		if got := <-r.drops; got != want {
-			t.Errorf("protocol %d: %s", protocol, got)
+	other, unreachable, cut := segment(from, to, 0), segment(from, to, 0), udp(from, to, []byte("x"))
+	other[9], unreachable[9], unreachable[20] = 47, 1, 3
+	header.IPv4(cut).SetFlagsFragmentOffset(header.IPv4FlagMoreFragments, 0)
+	short, noPort := udp(from, to, nil), udp(from, netip.AddrPortFrom(to.Addr(), 0), nil)
+	header.UDP(short[20:]).SetLength(9)
+	for want, packets := range map[netstack.Drop][][]byte{
+		netstack.DropOther: {other}, netstack.DropICMP: {unreachable}, netstack.DropFragment: {cut},
+		netstack.DropMalformed: {{}, {0x45}, {0x60, 0}, {0xf0, 1, 2}, make([]byte, 60), short, noPort, short[:27]},
+	} {
+		for _, p := range packets {
+			r.sends(p)
+			if got := <-r.drops; got != want {
+				t.Errorf("%x: %s, not %s", p, got, want)
+			}
 		}
 	}
+}
+
+// udp is a datagram in a packet.
+func udp(from, to netip.AddrPort, data []byte) []byte {
+	return packet(from, to, header.UDPProtocolNumber, func(b []byte) {
+		header.UDP(b).Encode(&header.UDPFields{SrcPort: from.Port(), DstPort: to.Port(), Length: uint16(len(b))})
+	}, data)
+}
+
+// ask is an echo request, whose identifier is the port of the sender.
+func ask(from, to netip.AddrPort, number uint16, data []byte) []byte {
+	kind, protocol := byte(8), header.ICMPv4ProtocolNumber
+	if to.Addr().Is6() {
+		kind, protocol = 128, header.ICMPv6ProtocolNumber
+	}
+	return packet(from, to, protocol, func(b []byte) {
+		b[0] = kind
+		binary.BigEndian.PutUint16(b[4:], from.Port())
+		binary.BigEndian.PutUint16(b[6:], number)
+	}, data)
+}
+
+// packet is an IP packet with 8 bytes of a header and data.
+func packet(from, to netip.AddrPort, protocol tcpip.TransportProtocolNumber, head func(b []byte), data []byte) []byte {
+	n := 8 + len(data)
+	src, dst := tcpip.AddrFromSlice(from.Addr().AsSlice()), tcpip.AddrFromSlice(to.Addr().AsSlice())
+	if to.Addr().Is6() {
+		b := make([]byte, 40+n)
+		copy(b[48:], data)
+		head(b[40:])
+		header.IPv6(b).Encode(&header.IPv6Fields{PayloadLength: uint16(n), TransportProtocol: protocol, HopLimit: 64, SrcAddr: src, DstAddr: dst})
+		return b
+	}
+	b := make([]byte, 20+n)
+	copy(b[28:], data)
+	head(b[20:])
+	header.IPv4(b).Encode(&header.IPv4Fields{TotalLength: uint16(len(b)), TTL: 64, Protocol: uint8(protocol), SrcAddr: src, DstAddr: dst})
+	return b
+}
+
+// TestDatagrams: those of a flow go both ways, with checksums that a kernel takes, and another flow is another one.
+func TestDatagrams(t *testing.T) {
+	for _, c := range []struct{ from, to string }{{"192.0.0.8:1000", "10.244.3.4:53"}, {"[fd74::8]:1000", "[fd00:10::4]:53"}} {
+		from, to := netip.MustParseAddrPort(c.from), netip.MustParseAddrPort(c.to)
+		flows := make(chan *netstack.Coming, 8)
+		r := start(t, func(_ context.Context, c *netstack.Coming) {
+			flows <- c
+			near, err := c.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer near.Close()
+			io.Copy(near, near) // the target answers with what it is asked
+		})
+		head, kind := 20, byte(0)
+		if to.Addr().Is6() {
+			head, kind = 40, 129
+		}
+		for i, data := range [][]byte{[]byte("one"), {}, bytes.Repeat([]byte{7}, mtu-head-8)} {
+			r.sends(udp(from, to, data))
+			got := r.packet()
+			if h := header.UDP(got[head:]); h.SourcePort() != to.Port() || h.DestinationPort() != from.Port() || !bytes.Equal(h.Payload(), data) {
+				t.Errorf("%d: %x", i, got)
+			}
+			if !valid(got) {
+				t.Errorf("%d: %x has a bad checksum", i, got)
+			}
+		}
+		for number := range uint16(3) {
+			r.sends(ask(from, to, number, []byte("echo")))
+			got := r.packet()
+			if b := got[head:]; b[0] != kind || binary.BigEndian.Uint16(b[4:]) != from.Port() || binary.BigEndian.Uint16(b[6:]) != number || string(b[8:]) != "echo" {
+				t.Errorf("%x", got)
+			}
+			if !valid(got) {
+				t.Errorf("%x has a bad checksum", got)
+			}
+		}
+		close(flows)
+		var asked []string
+		for c := range flows {
+			asked = append(asked, fmt.Sprint(c.Network, " ", c.From, " ", c.To))
+		}
+		if want := []string{"udp " + c.from + " " + c.to, "icmp " + c.from + " " + netip.AddrPortFrom(to.Addr(), 7).String()}; !slices.Equal(asked, want) {
+			t.Errorf("asked for %v, not %v", asked, want)
+		}
+	}
+}
+
+// packet is the next one that is not TCP.
+func (r running) packet() []byte {
 	<-r.got
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.icmp; m[20] != 3 || m[21] != 3 {
-		t.Errorf("ICMP %d, %d", m[20], m[21])
+	return r.icmp
+}
+
+// valid reports whether the checksum of what is in a packet is right.
+func valid(b []byte) bool {
+	protocol, body, src, dst := tcpip.TransportProtocolNumber(b[9]), b[20:], b[12:16], b[16:20]
+	if b[0]>>4 == 6 {
+		protocol, body, src, dst = tcpip.TransportProtocolNumber(b[6]), b[40:], b[8:24], b[24:40]
 	}
-	for _, p := range [][]byte{{}, {0x45}, {0x60, 0}, {0xf0, 1, 2}, make([]byte, 60)} {
-		r.sends(p)
-		if got := <-r.drops; got != netstack.DropMalformed {
-			t.Errorf("%x: %s", p, got)
+	if protocol == header.ICMPv4ProtocolNumber {
+		return checksum.Checksum(body, 0) == 0xffff
+	}
+	sum := header.PseudoHeaderChecksum(protocol, tcpip.AddrFromSlice(src), tcpip.AddrFromSlice(dst), uint16(len(body)))
+	return checksum.Checksum(body, sum) == 0xffff
+}
+
+// TestARefusedFlow is answered once, and asks again after a moment.
+func TestARefusedFlow(t *testing.T) {
+	from, to := netip.MustParseAddrPort("192.0.0.8:1000"), netip.MustParseAddrPort("10.244.3.4:53")
+	for a, code := range map[answer.Answer]byte{answer.Reset: 3, answer.Prohibited: 13} {
+		asked := make(chan struct{}, 8)
+		r := start(t, func(_ context.Context, c *netstack.Coming) { c.Refuse(a); asked <- struct{}{} })
+		r.sends(udp(from, to, []byte("x")))
+		if m := r.packet(); m[20] != 3 || m[21] != code {
+			t.Errorf("%v: ICMP %d, %d", a, m[20], m[21])
+		}
+		<-asked
+		runtest.Eventually(t, "it is asked again", func() bool {
+			r.sends(udp(from, to, []byte("x")))
+			return len(asked) > 0
+		})
+	}
+}
+
+// TestFlowsAreBounded: nobody who does not read makes us keep more than there is room for.
+func TestFlowsAreBounded(t *testing.T) {
+	may := make(chan struct{})
+	r := start(t, func(_ context.Context, c *netstack.Coming) { <-may })
+	defer close(may)
+	from, to := netip.MustParseAddrPort("192.0.0.8:1000"), netip.MustParseAddrPort("10.244.3.4:53")
+	for range 64 {
+		r.sends(udp(from, to, []byte("x")))
+	}
+	for range 3 {
+		r.sends(udp(from, to, []byte("x")))
+		if got := <-r.drops; got != netstack.DropFull {
+			t.Error(got)
 		}
 	}
 }

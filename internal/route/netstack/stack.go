@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package netstack ends the TCP of connections whose packets come from a TUN device, whatever their destination, with
-// gVisor's network stack. Each is offered to a Handler before its SYN is answered, which accepts or refuses it. It does
-// not dial, and does not know where connections lead.
+// gVisor's network stack, and takes the datagrams of UDP and echo requests. Each connection is offered to a Handler
+// before its SYN is answered, and each flow of datagrams before its first is taken: it is accepted or refused. It does
+// not dial, and does not know where they lead.
 //
 //	TUN ──► look ──TCP──► forwarder ──SYN──► Handler ──Accept──► Conn
-//	 ▲        │ anything else                   │ Refuse
+//	 ▲        │ UDP, echo ──► flow ──first──►   │ Refuse
 //	 └────────┴──────── RST, ICMP ◄─────────────┘
 package netstack
 
@@ -13,9 +14,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -45,7 +49,7 @@ type Handler func(ctx context.Context, c *Coming)
 type Options struct {
 	MTU     int
 	Handle  Handler
-	Dropped func(why Drop) // of packets that are not TCP; counts them
+	Dropped func(why Drop) // counts packets that are not taken, or do not fit
 }
 
 // Stack is a network stack over a device.
@@ -61,6 +65,8 @@ type Stack struct {
 
 	mu      sync.Mutex
 	pending map[stack.TransportEndpointID]*pending
+	flows   map[flowKey]*flow
+	waits   atomic.Int64 // bytes in the queues of flows
 }
 
 // pending is a connection about which nothing is decided yet.
@@ -74,7 +80,7 @@ const nic = 1
 
 // New makes a stack. It ends with Run, or with Close if it never runs.
 func New(ctx context.Context, dev Device, o Options) (*Stack, error) {
-	s := &Stack{o: o, dev: dev, pending: map[stack.TransportEndpointID]*pending{}}
+	s := &Stack{o: o, dev: dev, pending: map[stack.TransportEndpointID]*pending{}, flows: map[flowKey]*flow{}}
 	s.ctx, s.end = context.WithCancel(ctx)
 	s.group = run.NewGroup(s.ctx)
 	s.link = newLink(s.ctx, uint32(o.MTU))
@@ -131,6 +137,12 @@ func (s *Stack) Run(ctx context.Context) error {
 func (s *Stack) Close() {
 	s.end()
 	s.stack.Close()
+	s.mu.Lock()
+	flows := slices.Collect(maps.Values(s.flows))
+	s.mu.Unlock()
+	for _, f := range flows {
+		f.close()
+	}
 	s.group.Wait()
 	s.stack.Wait()
 }
@@ -160,11 +172,12 @@ func (s *Stack) read() error {
 // take looks at one packet, which is only valid until it returns.
 func (s *Stack) take(packet []byte) {
 	look := lookAt(packet)
-	if look.why != "" {
+	switch {
+	case look.why != "":
 		s.o.Dropped(look.why)
-		if look.answer != nil {
-			s.link.send(look.answer)
-		}
+		return
+	case look.flow.network != "":
+		s.datagram(look.flow, packet, look.payload)
 		return
 	}
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
@@ -213,7 +226,7 @@ func (s *Stack) handle(r *tcp.ForwarderRequest) {
 	ctx, done := s.group.Begin()
 	defer done()
 	c := &Coming{
-		From: addrPort(id.RemoteAddress, id.RemotePort), To: addrPort(id.LocalAddress, id.LocalPort),
+		Network: TCP, From: addrPort(id.RemoteAddress, id.RemotePort), To: addrPort(id.LocalAddress, id.LocalPort),
 		stack: s, request: r, id: id, pending: p,
 	}
 	if ctx.Err() == nil {

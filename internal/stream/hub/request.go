@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net/http"
 
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -17,8 +18,6 @@ type asking struct {
 	said            reqmeta.Metadata
 }
 
-// headerNetwork asks for another network than tcp: udp, or icmp for echo requests. The stream then carries datagrams.
-const headerNetwork = "Tombolo-Network"
 
 // readRequest reads what the caller says in the headers.
 func readRequest(target string, header http.Header) (asking, error) {
@@ -27,13 +26,13 @@ func readRequest(target string, header http.Header) (asking, error) {
 		return asking{}, fault.New(fault.CodeRequest, "the metadata of the request is refused").Because(err).
 			Hint("send %s: key=value for each pair, percent-encoded", reqmeta.HeaderMetadata)
 	}
-	q := asking{network: cmp.Or(header.Get(headerNetwork), wire.NetworkTCP), target: target, said: said}
+	q := asking{network: cmp.Or(header.Get(admin.HeaderNetwork), wire.NetworkTCP), target: target, said: said}
 	switch q.network {
 	case wire.NetworkTCP, wire.NetworkUDP, wire.NetworkEcho:
 		return q, nil
 	}
 	return asking{}, fault.New(fault.CodeRequest, "the network of the request is unknown").
-		Whyf("%s is none of tcp, udp and icmp", headerNetwork)
+		Whyf("%s is none of tcp, udp and icmp", admin.HeaderNetwork)
 }
 
 func (q asking) dial() wire.Dial {

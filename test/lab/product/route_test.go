@@ -52,6 +52,14 @@ func newRouteRig(t *testing.T) *routeRig {
 		t.Fatal(err)
 	}
 	r.serve(agent, "["+backendAddr+"]:7000", "c1")
+	r.echoes(agent, "["+backendAddr+"]:7001", "c1")
+	for i, site := range r.world.Sites {
+		r.echoes(site.Backend, lab.BackendAddr+":7001", clusterOf(i))
+		// As containerd does for pods: who sends echo requests needs no privilege.
+		if err := site.Agents[0].Sysctl("ipv4/ping_group_range", "0 2147483647"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	dir := r.directory("route")
 	text := fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: RouteConfig\nrunDir: %s/run\nlog: {level: debug}\nclusters:\n", dir)
 	for i, ranges := range []string{
@@ -134,6 +142,8 @@ func TestRoute(t *testing.T) {
 	t.Run("failures", r.failures)
 	t.Run("bytes", r.bytes)
 	t.Run("a reset", r.resets)
+	t.Run("datagrams", r.datagrams)
+	t.Run("echo requests", r.pings)
 	t.Run("refused starts", r.refusedStarts)
 
 	out, err := labtest.Run(r.host, 15*time.Second, nil, r.program, "route", "status", "--admin-socket", filepath.Join(r.dir, "route/run/route/route.sock"))
@@ -238,6 +248,77 @@ func (r *routeRig) resets(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// echoes answers each datagram with the cluster's name and itself.
+func (r *routeRig) echoes(h *lab.Host, addr, cluster string) {
+	r.t.Helper()
+	conn, err := h.ListenUDP("udp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFromUDP(buf)
+			if err != nil {
+				return
+			}
+			conn.WriteToUDP(append([]byte(cluster+" "), buf[:n]...), from)
+		}
+	}()
+}
+
+// datagrams reach the cluster that is meant, whole, and their answers come back; where nobody listens, the caller is
+// told as on the cluster's own network.
+func (r *routeRig) datagrams(t *testing.T) {
+	ask := func(to string, data []byte) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+		defer cancel()
+		conn, err := r.host.DialContext(ctx, "udp", to)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(startWithin))
+		if _, err := conn.Write(data); err != nil {
+			return "", err
+		}
+		buf := make([]byte, 1<<16)
+		n, err := conn.Read(buf)
+		return string(buf[:n]), err
+	}
+	for to, cluster := range map[string]string{"10.42.0.80": "c1", "240.2.0.80": "c2", "[" + backendAddr + "]": "c1"} {
+		for _, size := range []int{0, 1, 1400, 30_000} {
+			data := make([]byte, size)
+			rand.Read(data)
+			if got, err := ask(to+":7001", data); err != nil || got != cluster+" "+string(data) {
+				t.Errorf("%s: %d bytes: %d came back of %.2s: %v", to, size, len(got), got, err)
+			}
+		}
+		if got, err := ask(to+":7998", []byte("x")); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: nobody listens: %q, %v", to, got, err)
+		}
+	}
+	if _, err := ask("10.43.0.1:53", []byte("x")); !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("denied: %v", err)
+	}
+}
+
+// pings are answered when the far end has answered, and only then.
+func (r *routeRig) pings(t *testing.T) {
+	for to, want := range map[string]string{
+		lab.BackendAddr: "3 received", "240.2.0.80": "3 received", backendAddr: "3 received",
+		"10.42.0.99": "0 received", "10.43.0.1": "Packet filtered",
+	} {
+		out, err := labtest.Run(r.host, 30*time.Second, nil, "ping", "-n", "-c", "3", "-i", "0.2", "-W", "2", to)
+		if err != nil {
+			out += err.Error()
+		}
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: not %q: %s", to, want, out)
+		}
+	}
 }
 
 // refused starts change nothing.
