@@ -70,6 +70,7 @@ func withoutEffects() []Package {
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/route/mapping", Deciders, false, "addresses here to addresses in clusters"},
+		{"internal/route/names", Deciders, false, "questions of DNS to those of a cluster, and its answers to ours"},
 		{"internal/route/answer", Deciders, false, "faults of a dial to what the caller's TCP sees"},
 
 		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},

@@ -17,6 +17,9 @@ type RouteConfig struct {
 	// Addresses are those of the link, at most one of each family: the source of connections into it. Default
 	// 192.0.0.8 and fd74:6f6d:626f::8.
 	Addresses []string `json:"addresses,omitempty"`
+	// Resolver are the addresses at which names of clusters are resolved, at port 53, at most one of each family. Default
+	// 192.0.0.53 and fd74:6f6d:626f::53 if a cluster has dns.
+	Resolver []string `json:"resolver,omitempty"`
 	// Table is the number of the routing table. Default 181.
 	Table int `json:"table,omitempty"`
 	// Rule is the priority of the rule that leads into the table. Default 32510.
@@ -45,6 +48,19 @@ type RouteCluster struct {
 	Certificate string `json:"certificate"`
 	// Ranges are what is routed to the cluster.
 	Ranges []RouteRange `json:"ranges"`
+	// DNS is the server of the cluster's names. Default none: they are not resolved here.
+	DNS *RouteDNS `json:"dns,omitempty"`
+}
+
+// RouteDNS says who knows the names of a cluster.
+type RouteDNS struct {
+	// Server is the address of the DNS server there, such as 10.96.0.10, with a port if it is not 53.
+	Server string `json:"server"`
+	// Domain is that of the cluster. Default cluster.local.
+	Domain string `json:"domain,omitempty"`
+	// Zone is under which the names of the domain are asked for here. Default the same; clusters with one domain need
+	// zones of their own, such as c2.internal.
+	Zone string `json:"zone,omitempty"`
 }
 
 // RouteRange is one range of a cluster.

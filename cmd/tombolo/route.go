@@ -22,6 +22,7 @@ type routeFlags struct {
 	config             configFile
 	hubs, ranges, maps []string
 	certificate        string
+	dns, zone          string
 }
 
 func newRouteCommand() *cobra.Command {
@@ -54,6 +55,8 @@ A SIGTERM drains, a second one stops at once. What was changed here goes with it
 	fl.StringArrayVar(&f.hubs, "hub", nil, "`HOST:PORT` of a hub of the cluster; may be repeated")
 	fl.StringArrayVar(&f.ranges, "range", nil, "`CIDR` that is routed to the cluster; may be repeated")
 	fl.StringArrayVar(&f.maps, "map", nil, "`CIDR=CIDR`: a range of the cluster, and the one by which it is reached here")
+	fl.StringVar(&f.dns, "dns", "", "`ADDRESS` of the cluster's DNS server: its names are resolved at 192.0.0.53")
+	fl.StringVar(&f.zone, "zone", "", "`NAME` under which names of the cluster are asked for (default cluster.local)")
 	cmd.AddCommand(newRouteStatusCommand(), newRouteExplainCommand())
 	return cmd
 }
@@ -62,10 +65,10 @@ A SIGTERM drains, a second one stops at once. What was changed here goes with it
 func loadRoute(f *routeFlags) (route.Config, error) {
 	var cfg route.Config
 	var err error
-	byFlags := f.certificate != "" || len(f.hubs)+len(f.ranges)+len(f.maps) > 0
+	byFlags := f.certificate+f.dns+f.zone != "" || len(f.hubs)+len(f.ranges)+len(f.maps) > 0
 	switch {
 	case f.config.path != "" && byFlags:
-		return cfg, usage("--config excludes --certificate, --hub, --range and --map", "write all of it to the file")
+		return cfg, usage("--config excludes --certificate, --hub, --range, --map, --dns and --zone", "write all of it to the file")
 	case f.config.path != "":
 		var data []byte
 		if data, err = f.config.load(); err == nil {
@@ -110,6 +113,9 @@ func (f *routeFlags) configure() (route.Config, error) {
 			return route.Config{}, usage(fmt.Sprintf("--map %q is not CIDR=CIDR", m), "--map 10.244.0.0/16=240.1.0.0/16")
 		}
 		one.Ranges = append(one.Ranges, v1alpha1.RouteRange{Range: there, As: here})
+	}
+	if f.dns+f.zone != "" {
+		one.DNS = &v1alpha1.RouteDNS{Server: f.dns, Zone: f.zone}
 	}
 	var wrong []string
 	cfg := route.Configure(v1alpha1.RouteConfig{Clusters: []v1alpha1.RouteCluster{one}},

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
+	"github.com/tombolo-io/tombolo/internal/route/names"
 )
 
 // The defaults of what is changed in the kernel.
@@ -33,6 +34,9 @@ const (
 // second is of a unique local range. Neither is ever on a wire.
 func defaultAddresses() []string { return []string{"192.0.0.8", "fd74:6f6d:626f::8"} }
 
+// defaultResolver are addresses next to them.
+func defaultResolver() []string { return []string{"192.0.0.53", "fd74:6f6d:626f::53"} }
+
 // Config is a valid configuration.
 type Config struct {
 	Version      string // of the program
@@ -40,6 +44,8 @@ type Config struct {
 	Table        mapping.Table
 	Link         string
 	Addresses    []netip.Addr
+	Names        names.Table
+	Resolver     []netip.Addr
 	RouteTable   int
 	Rule         int
 	HealthListen string
@@ -103,14 +109,73 @@ func Configure(raw v1alpha1.RouteConfig, add conf.Report) Config {
 	}
 	add.Log(raw.Log.Format, raw.Log.Level)
 	kernelNames(c, add)
-	c.Addresses = addresses(raw.Addresses, add)
+	if raw.Addresses == nil {
+		raw.Addresses = defaultAddresses()
+	}
+	c.Addresses = addresses("addresses", raw.Addresses, add)
 	clusters(&c, raw.Clusters, add)
+	zones(&c, raw, add)
 	for i, a := range c.Addresses {
 		if r, _, ok := c.Table.There(a); ok {
 			add(fmt.Sprintf("addresses[%d]", i), "%s, the link's own address, is in the range %s", a, r)
 		}
 	}
 	return c
+}
+
+// zones are the names of clusters, and where they are asked for.
+func zones(c *Config, raw v1alpha1.RouteConfig, add conf.Report) {
+	c.Names.Ranges = c.Table
+	for i, r := range raw.Clusters {
+		if r.DNS == nil {
+			continue
+		}
+		path := fmt.Sprintf("clusters[%d].dns", i)
+		z, domain := names.Zone{Cluster: r.Name}, cmp.Or(r.DNS.Domain, "cluster.local")
+		var err error
+		if z.There, err = names.ParseZone(domain); err != nil {
+			add(path+".domain", "%v", err)
+		}
+		if z.Here, err = names.ParseZone(cmp.Or(r.DNS.Zone, domain)); err != nil {
+			add(path+".zone", "%v", err)
+		}
+		if slices.ContainsFunc(c.Names.Zones, func(o names.Zone) bool { return o.Here == z.Here }) {
+			add(path+".zone", "names under %s are those of another cluster already: write a zone of its own, such as %s.internal",
+				z.Here, r.Name)
+		}
+		if z.Server, err = parseServer(r.DNS.Server); err != nil {
+			add(path+".server", "%v", err)
+		}
+		c.Names.Zones = append(c.Names.Zones, z)
+	}
+	if raw.Resolver == nil && len(c.Names.Zones) > 0 {
+		raw.Resolver = defaultResolver()
+	}
+	if len(raw.Resolver) > 0 && len(c.Names.Zones) == 0 {
+		add("resolver", "no cluster has dns: there would be no name to resolve")
+	}
+	c.Resolver = addresses("resolver", raw.Resolver, add)
+	for i, a := range c.Resolver {
+		path := fmt.Sprintf("resolver[%d]", i)
+		if r, _, ok := c.Table.There(a); ok {
+			add(path, "%s is in the range %s", a, r)
+		}
+		if slices.Contains(c.Addresses, a) {
+			add(path, "%s is an address of the link: packets to it would not reach the resolver", a)
+		}
+	}
+}
+
+// parseServer reads an address with a port or without.
+func parseServer(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return netip.AddrPortFrom(a.Unmap(), dnsPort), nil
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil || a.Port() == 0 || a.Addr().Zone() != "" {
+		return a, fmt.Errorf("%q is not the address of a DNS server, such as 10.96.0.10", s)
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
 // kernelNames validates what is changed in the kernel. The tables 253 to 255 are the machine's own (rt_tables), and so
@@ -127,12 +192,9 @@ func kernelNames(c Config, add conf.Report) {
 	}
 }
 
-func addresses(raw []string, add conf.Report) (out []netip.Addr) {
-	if raw == nil {
-		raw = defaultAddresses()
-	}
+func addresses(field string, raw []string, add conf.Report) (out []netip.Addr) {
 	for i, text := range raw {
-		path := fmt.Sprintf("addresses[%d]", i)
+		path := fmt.Sprintf("%s[%d]", field, i)
 		a, err := netip.ParseAddr(text)
 		switch {
 		case err != nil || a.Zone() != "" || a.Is4In6():
@@ -197,9 +259,11 @@ func clusters(c *Config, raw []v1alpha1.RouteCluster, add conf.Report) {
 // fixedChanges names the settings that differ but cannot be taken over by a running process.
 func fixedChanges(old, next Config) []string {
 	return conf.Settings{
-		{"clusters", reflect.DeepEqual(old.Clusters, next.Clusters) && reflect.DeepEqual(old.Table, next.Table)},
+		{"clusters", reflect.DeepEqual(old.Clusters, next.Clusters) && reflect.DeepEqual(old.Names, next.Names) &&
+			reflect.DeepEqual(old.Table, next.Table)},
 		{"link", old.Link == next.Link},
 		{"addresses", slices.Equal(old.Addresses, next.Addresses)},
+		{"resolver", slices.Equal(old.Resolver, next.Resolver)},
 		{"table", old.RouteTable == next.RouteTable},
 		{"rule", old.Rule == next.Rule},
 		{"healthListen", old.HealthListen == next.HealthListen},

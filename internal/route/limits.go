@@ -11,8 +11,12 @@ const (
 	// hubPause is for how long a hub that did not answer is tried after the others, and hubPauseMost its longest.
 	hubPause     = time.Second
 	hubPauseMost = time.Minute
-	// nameWait bounds the resolving of a hub's name at the start.
+	// nameWait bounds the resolving of a hub's name at the start, and the answer of a cluster's DNS server.
 	nameWait = 5 * time.Second
+	// askerIdle ends the flow or connection of a caller that asks for names when it has no question for so long;
+	// askerQuestions bounds those that it waits for at a time.
+	askerIdle      = 30 * time.Second
+	askerQuestions = 32
 	// socketConns bounds the connections of the admin socket.
 	socketConns = 32
 	// tunMTU is that of the link. Its packets are never on a wire: the larger, the fewer.

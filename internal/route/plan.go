@@ -34,6 +34,11 @@ func (c Config) want() plan.State {
 			plan.Route{Table: c.RouteTable, To: r.Here, Metric: plan.Refusing(c.RouteTable)})
 		families[plan.FamilyOf(r.Here.Addr())] = true
 	}
+	for _, a := range c.Resolver {
+		out.Routes = append(out.Routes, plan.Route{Table: c.RouteTable, To: netip.PrefixFrom(a, a.BitLen()),
+			Metric: linkMetric, Link: c.Link})
+		families[plan.FamilyOf(a)] = true
+	}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		if families[f] {
 			out.Rules = append(out.Rules, plan.Rule{Family: f, Priority: c.Rule, Table: c.RouteTable})

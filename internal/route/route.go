@@ -5,6 +5,7 @@ package route
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 	"github.com/tombolo-io/tombolo/internal/route/answer"
+	"github.com/tombolo-io/tombolo/internal/route/names"
 	"github.com/tombolo-io/tombolo/internal/route/netstack"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -57,6 +59,7 @@ type Route struct {
 	doors   map[string]*door // by cluster
 	splicer *splice.Splicer
 	live    *run.Group // of connections
+	names   *resolver
 
 	openKernel func(kernel.Names) (state, error)
 	openTun    func(context.Context, Config) (netstack.Device, func() float64, error)
@@ -79,6 +82,11 @@ func New(cfg Config, o Options) *Route {
 		Open: func() float64 { return float64(r.counts.total()) },
 		Lost: func() float64 { return r.lost() },
 	})
+	r.names = &resolver{table: cfg.Names, at: cfg.Resolver, log: o.Log, told: r.metrics,
+		upstreams: map[upstreamKey]*upstream{}, said: map[string]string{},
+		open: func(ctx context.Context, z names.Zone, network string) (net.Conn, error) {
+			return r.doors[z.Cluster].open(ctx, network, z.Server.String())
+		}}
 	for _, c := range cfg.Clusters {
 		r.doors[c.Name] = newDoor(c, cfg.Table, o.Now, func(err error) { r.metrics.Hubs.WithLabelValues(outcome(err)).Inc() })
 	}
@@ -112,6 +120,10 @@ type attempt struct {
 // handle dials where a connection leads, and answers its SYN.
 func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	a := attempt{from: c.From, to: c.To, network: c.Network, begun: r.now()}
+	if r.names.serves(c.To) {
+		r.resolve(c, a)
+		return
+	}
 	to, there, ok := r.cfg.Table.There(c.To.Addr())
 	if !ok { // the link's own, or one that a packet was sent to by hand
 		r.refuse(ctx, c, a, fault.Newf(fault.CodeDialUnreachable, "%s is in no range", c.To))
@@ -157,6 +169,22 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 		r.counts.leave(a.from.Addr(), a.cluster)
 		done()
 	})
+}
+
+// resolve takes the questions of a caller.
+func (r *Route) resolve(c *netstack.Coming, a attempt) {
+	if full := r.counts.enter(*r.settings.Load(), a.from.Addr(), ""); full != nil {
+		r.refuse(context.Background(), c, a, full)
+		return
+	}
+	defer r.counts.leave(a.from.Addr(), "")
+	near, err := c.Accept()
+	if err != nil {
+		return // the caller gave up
+	}
+	ctx, done := r.names.group.Begin() // not of those for which a drain waits
+	defer done()
+	r.names.serve(ctx, near, c.Network)
 }
 
 // refuse answers a SYN with what its caller is to see of a fault.

@@ -46,6 +46,7 @@ func (r *Route) Run(ctx, hard context.Context) (err error) {
 		return errors.Join(err, dev.Close())
 	}
 	r.live = run.NewGroup(inner)
+	r.names.group = run.NewGroup(inner)
 	if err := apply(k, r.cfg.want()); err != nil {
 		stack.Close()
 		return errors.Join(err, apply(k, plan.State{}), dev.Close())
@@ -85,6 +86,8 @@ func (r *Route) drain(hard context.Context) {
 	}
 	r.live.Stop()
 	r.live.Wait()
+	r.names.group.Stop()
+	r.names.group.Wait()
 }
 
 // check refuses a start that could not work, or would harm others, before anything is changed.

@@ -14,6 +14,7 @@ type Route struct {
 	Took     prometheus.Histogram
 	Dropped  *prometheus.CounterVec // reason
 	Hubs     *prometheus.CounterVec // outcome
+	Names    *prometheus.CounterVec // outcome
 	Up, Down *atomic.Int64          // bytes
 }
 
@@ -30,9 +31,10 @@ func NewRoute(reg prometheus.Registerer, r RouteReadings) *Route {
 		Dials: f.counterVec("tombolo_route_dials_total",
 			"Connections that callers asked for, by outcome and what the caller saw.", "outcome", "answer"),
 		Dropped: f.counterVec("tombolo_route_dropped_packets_total",
-			"Packets that were routed to a cluster and not taken, by reason.", "reason"),
-		Hubs: f.counterVec("tombolo_route_hub_requests_total", "Requests to hubs for a stream, by outcome.", "outcome"),
-		Took: f.histogram("tombolo_route_dial_duration_seconds", "Time from a SYN until its answer."),
+			"Packets that were routed to a cluster and not taken, and answers that did not fit, by reason.", "reason"),
+		Hubs:  f.counterVec("tombolo_route_hub_requests_total", "Requests to hubs for a stream, by outcome.", "outcome"),
+		Names: f.counterVec("tombolo_route_names_total", "Questions for names, by outcome.", "outcome"),
+		Took:  f.histogram("tombolo_route_dial_duration_seconds", "Time from a SYN until its answer."),
 	}
 	f.counterFunc("tombolo_route_bytes_to_cluster_total", "Bytes carried from callers into clusters.",
 		func() float64 { return float64(m.Up.Load()) })

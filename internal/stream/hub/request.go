@@ -18,7 +18,6 @@ type asking struct {
 	said            reqmeta.Metadata
 }
 
-
 // readRequest reads what the caller says in the headers.
 func readRequest(target string, header http.Header) (asking, error) {
 	said, err := reqmeta.Read(header)

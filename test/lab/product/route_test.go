@@ -9,10 +9,12 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/test/lab"
@@ -55,6 +58,7 @@ func newRouteRig(t *testing.T) *routeRig {
 	r.echoes(agent, "["+backendAddr+"]:7001", "c1")
 	for i, site := range r.world.Sites {
 		r.echoes(site.Backend, lab.BackendAddr+":7001", clusterOf(i))
+		r.resolves(site.Backend, lab.BackendAddr+":5353")
 		// As containerd does for pods: who sends echo requests needs no privilege.
 		if err := site.Agents[0].Sysctl("ipv4/ping_group_range", "0 2147483647"); err != nil {
 			t.Fatal(err)
@@ -74,7 +78,9 @@ func newRouteRig(t *testing.T) *routeRig {
 			r.start(x)
 		}
 		r.verb("certificate", "issue", "--role", "route", "--cluster", c, "--name", "r1", "--out", filepath.Join(dir, c+".pem"))
-		text += fmt.Sprintf("- {name: %s, hubs: ['%s:8443'], certificate: %s/%s.pem, ranges: %s}\n", c, lab.ControlAddr, dir, c, ranges)
+		text += fmt.Sprintf("- {name: %s, hubs: ['%s:8443'], certificate: %s/%s.pem, ranges: %s, "+
+			"dns: {server: '%s:5353', zone: %s}}\n", c, lab.ControlAddr, dir, c, ranges, lab.BackendAddr,
+			[]string{"cluster.local", "c2.internal"}[i])
 	}
 	r.config = filepath.Join(dir, "route.yaml")
 	if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
@@ -144,6 +150,7 @@ func TestRoute(t *testing.T) {
 	t.Run("a reset", r.resets)
 	t.Run("datagrams", r.datagrams)
 	t.Run("echo requests", r.pings)
+	t.Run("names", r.names)
 	t.Run("refused starts", r.refusedStarts)
 
 	out, err := labtest.Run(r.host, 15*time.Second, nil, r.program, "route", "status", "--admin-socket", filepath.Join(r.dir, "route/run/route/route.sock"))
@@ -317,6 +324,110 @@ func (r *routeRig) pings(t *testing.T) {
 		}
 		if !strings.Contains(out, want) {
 			t.Errorf("%s: not %q: %s", to, want, out)
+		}
+	}
+}
+
+// resolves answers for a cluster: web has the address of the backend, many has a hundred others.
+func (r *routeRig) resolves(h *lab.Host, addr string) {
+	r.t.Helper()
+	conn, err := h.ListenUDP("udp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	listener, err := h.Listen("tcp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	answer := func(query []byte, most int) []byte {
+		var m dnsmessage.Message
+		if m.Unpack(query) != nil || len(m.Questions) != 1 {
+			return nil
+		}
+		m.Response, m.Additionals = true, nil
+		name := m.Questions[0].Name
+		add := func(a [4]byte) {
+			m.Answers = append(m.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET}, Body: &dnsmessage.AResource{A: a}})
+		}
+		switch {
+		case m.Questions[0].Type != dnsmessage.TypeA:
+		case name.String() == "web.default.svc.cluster.local.":
+			add(netip.MustParseAddr(lab.BackendAddr).As4())
+		case name.String() == "many.default.svc.cluster.local.":
+			for i := range byte(100) {
+				add([4]byte{10, 42, 0, i})
+			}
+		default:
+			m.RCode = dnsmessage.RCodeNameError
+		}
+		text, err := m.Pack()
+		if err == nil && len(text) > most {
+			m.Truncated, m.Answers = true, nil
+			text, err = m.Pack()
+		}
+		if err != nil {
+			return nil
+		}
+		return text
+	}
+	go func() {
+		buf := make([]byte, 1<<12)
+		for {
+			n, from, err := conn.ReadFromUDP(buf)
+			if err != nil {
+				return
+			}
+			conn.WriteToUDP(answer(buf[:n], 1232), from)
+		}
+	}()
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for {
+					var head [2]byte
+					if _, err := io.ReadFull(c, head[:]); err != nil {
+						return
+					}
+					query := make([]byte, binary.BigEndian.Uint16(head[:]))
+					if _, err := io.ReadFull(c, query); err != nil {
+						return
+					}
+					text := answer(query, 1<<16)
+					c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
+				}
+			}()
+		}
+	}()
+}
+
+// names of each cluster lead to it by the addresses that it has here.
+func (r *routeRig) names(t *testing.T) {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return r.host.DialContext(ctx, network, "192.0.0.53:53")
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, want := range map[string]string{
+		"web.default.svc.cluster.local.": "10.42.0.80", "web.default.svc.c2.internal.": "240.2.0.80",
+	} {
+		got, err := resolver.LookupHost(ctx, name)
+		if err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if got, err := resolver.LookupHost(ctx, "many.default.svc.c2.internal."); err != nil || len(got) != 100 || !strings.HasPrefix(got[0], "240.2.0.") {
+		t.Errorf("by TCP: %v, %v", got, err)
+	}
+	for name, missing := range map[string]bool{"none.default.svc.c2.internal.": true, "example.com.": false} {
+		var e *net.DNSError
+		if got, err := resolver.LookupHost(ctx, name); !errors.As(err, &e) || e.IsNotFound != missing {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }
