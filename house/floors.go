@@ -55,6 +55,7 @@ func withoutEffects() []Package {
 
 		{"internal/base/proxyheader", Deciders, false, "headers of the PROXY protocol to addresses and back"},
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
+		{"internal/stream/datagram", Deciders, false, "datagrams to bytes of a stream and back"},
 		{"internal/access/policy", Deciders, true, "rules to verdicts: who routes speaks of its flows"},
 		{"internal/access/gardener", Deciders, false, "what Gardener's acl extension is given to rules"},
 		{"internal/access/istio", Deciders, false, "access lists to objects of Istio, and what these decide"},
@@ -88,7 +89,6 @@ func withEffects() []Package {
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,
 			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's engine uses its types"},
-		{"internal/stream/datagram", Hands, false, "datagrams on a stream, and sockets for them"},
 		{"internal/stream/carrier", Hands, false, "sessions with streams over a network"},
 		{"internal/base/listener", Hands, false, "the listening side: ports, connections that are passed on, HTTP"},
 		{"internal/stream/splice", Hands, false, "copies between connections"},

@@ -615,7 +615,7 @@ func (x *Goodbye) GetReason() *Fault {
 // DialRequest is the first message on every stream that the hub opens.
 type DialRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Network       string                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`                                   // tcp
+	Network       string                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`                                   // tcp, udp or icmp
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                   // host:port as the caller gave it; the agent resolves
 	TimeoutMillis int64                  `protobuf:"varint,3,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"` // from receipt; at most 2 minutes count
 	Caller        string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`                                     // SPIFFE URI or unix:<cluster>/<protocol>

@@ -68,7 +68,8 @@ func loadRoute(f *routeFlags) (route.Config, error) {
 	byFlags := f.certificate+f.dns+f.zone != "" || len(f.hubs)+len(f.ranges)+len(f.maps) > 0
 	switch {
 	case f.config.path != "" && byFlags:
-		return cfg, usage("--config excludes --certificate, --hub, --range, --map, --dns and --zone", "write all of it to the file")
+		return cfg, usage("--config excludes --certificate, --hub, --range, --map, --dns and --zone",
+			"write all of it to the file")
 	case f.config.path != "":
 		var data []byte
 		if data, err = f.config.load(); err == nil {

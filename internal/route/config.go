@@ -44,7 +44,7 @@ type Config struct {
 	Table        mapping.Table
 	Link         string
 	Addresses    []netip.Addr
-	Names        names.Table
+	Names        []names.Zone
 	Resolver     []netip.Addr
 	RouteTable   int
 	Rule         int
@@ -125,7 +125,6 @@ func Configure(raw v1alpha1.RouteConfig, add conf.Report) Config {
 
 // zones are the names of clusters, and where they are asked for.
 func zones(c *Config, raw v1alpha1.RouteConfig, add conf.Report) {
-	c.Names.Ranges = c.Table
 	for i, r := range raw.Clusters {
 		if r.DNS == nil {
 			continue
@@ -139,19 +138,19 @@ func zones(c *Config, raw v1alpha1.RouteConfig, add conf.Report) {
 		if z.Here, err = names.ParseZone(cmp.Or(r.DNS.Zone, domain)); err != nil {
 			add(path+".zone", "%v", err)
 		}
-		if slices.ContainsFunc(c.Names.Zones, func(o names.Zone) bool { return o.Here == z.Here }) {
-			add(path+".zone", "names under %s are those of another cluster already: write a zone of its own, such as %s.internal",
-				z.Here, r.Name)
+		if slices.ContainsFunc(c.Names, func(o names.Zone) bool { return o.Here == z.Here }) {
+			add(path+".zone", "names under %s are another cluster's: write a zone of its own, such as %s.internal", z.Here,
+				r.Name)
 		}
 		if z.Server, err = parseServer(r.DNS.Server); err != nil {
 			add(path+".server", "%v", err)
 		}
-		c.Names.Zones = append(c.Names.Zones, z)
+		c.Names = append(c.Names, z)
 	}
-	if raw.Resolver == nil && len(c.Names.Zones) > 0 {
+	if raw.Resolver == nil && len(c.Names) > 0 {
 		raw.Resolver = defaultResolver()
 	}
-	if len(raw.Resolver) > 0 && len(c.Names.Zones) == 0 {
+	if len(raw.Resolver) > 0 && len(c.Names) == 0 {
 		add("resolver", "no cluster has dns: there would be no name to resolve")
 	}
 	c.Resolver = addresses("resolver", raw.Resolver, add)
@@ -259,7 +258,7 @@ func clusters(c *Config, raw []v1alpha1.RouteCluster, add conf.Report) {
 // fixedChanges names the settings that differ but cannot be taken over by a running process.
 func fixedChanges(old, next Config) []string {
 	return conf.Settings{
-		{"clusters", reflect.DeepEqual(old.Clusters, next.Clusters) && reflect.DeepEqual(old.Names, next.Names) &&
+		{"clusters", reflect.DeepEqual(old.Clusters, next.Clusters) && slices.Equal(old.Names, next.Names) &&
 			reflect.DeepEqual(old.Table, next.Table)},
 		{"link", old.Link == next.Link},
 		{"addresses", slices.Equal(old.Addresses, next.Addresses)},

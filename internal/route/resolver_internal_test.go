@@ -100,8 +100,10 @@ func (s *clusterDNS) cut() {
 
 func newTestResolver(t *testing.T, s *clusterDNS) *resolver {
 	return &resolver{
-		table: names.Table{Zones: []names.Zone{{Cluster: "c1", Here: "c1.internal.", There: "cluster.local."}}},
-		at:    []netip.Addr{netip.MustParseAddr("192.0.0.53")}, log: slog.New(slog.DiscardHandler),
+		table: names.Table{Zones: []names.Zone{{Cluster: "c1", Here: "c1.internal.", There: "cluster.local."}},
+			There: func(netip.Addr) (string, netip.Addr, bool) { return "", netip.Addr{}, false },
+			Here:  func(string, netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }},
+		at: []netip.Addr{netip.MustParseAddr("192.0.0.53")}, log: slog.New(slog.DiscardHandler),
 		told: telemetry.NewRoute(prometheus.NewRegistry(), telemetry.RouteReadings{
 			Open: func() float64 { return 0 }, Lost: func() float64 { return 0 }}),
 		open: s.open, group: run.NewGroup(t.Context()), upstreams: map[upstreamKey]*upstream{}, said: map[string]string{},

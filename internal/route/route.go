@@ -82,7 +82,12 @@ func New(cfg Config, o Options) *Route {
 		Open: func() float64 { return float64(r.counts.total()) },
 		Lost: func() float64 { return r.lost() },
 	})
-	r.names = &resolver{table: cfg.Names, at: cfg.Resolver, log: o.Log, told: r.metrics,
+	r.names = &resolver{at: cfg.Resolver,
+		table: names.Table{Zones: cfg.Names, Here: cfg.Table.Here,
+			There: func(here netip.Addr) (string, netip.Addr, bool) {
+				to, there, ok := cfg.Table.There(here)
+				return to.Cluster, there, ok
+			}}, log: o.Log, told: r.metrics,
 		upstreams: map[upstreamKey]*upstream{}, said: map[string]string{},
 		open: func(ctx context.Context, z names.Zone, network string) (net.Conn, error) {
 			return r.doors[z.Cluster].open(ctx, network, z.Server.String())
@@ -121,7 +126,7 @@ type attempt struct {
 func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	a := attempt{from: c.From, to: c.To, network: c.Network, begun: r.now()}
 	if r.names.serves(c.To) {
-		r.resolve(c, a)
+		r.resolve(ctx, c, a)
 		return
 	}
 	to, there, ok := r.cfg.Table.There(c.To.Addr())
@@ -157,7 +162,8 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 	}
 	r.metrics.Dials.WithLabelValues(telemetry.Outcome(""), "accept").Inc()
 	r.metrics.Took.Observe(r.now().Sub(a.begun).Seconds())
-	r.log.Debug("connected", telemetry.AttrCluster, a.cluster, "network", a.network, telemetry.AttrTarget, a.at, telemetry.AttrPeer, a.from)
+	r.log.Debug("connected", telemetry.AttrCluster, a.cluster, "network", a.network, telemetry.AttrTarget, a.at,
+		telemetry.AttrPeer, a.from)
 	idle := settings.IdleTimeout
 	if a.network != netstack.TCP {
 		idle = min(idle, limit.DatagramIdle)
@@ -172,9 +178,9 @@ func (r *Route) handle(ctx context.Context, c *netstack.Coming) {
 }
 
 // resolve takes the questions of a caller.
-func (r *Route) resolve(c *netstack.Coming, a attempt) {
+func (r *Route) resolve(ctx context.Context, c *netstack.Coming, a attempt) {
 	if full := r.counts.enter(*r.settings.Load(), a.from.Addr(), ""); full != nil {
-		r.refuse(context.Background(), c, a, full)
+		r.refuse(ctx, c, a, full)
 		return
 	}
 	defer r.counts.leave(a.from.Addr(), "")
@@ -182,9 +188,9 @@ func (r *Route) resolve(c *netstack.Coming, a attempt) {
 	if err != nil {
 		return // the caller gave up
 	}
-	ctx, done := r.names.group.Begin() // not of those for which a drain waits
+	asking, done := r.names.group.Begin() // not of those for which a drain waits
 	defer done()
-	r.names.serve(ctx, near, c.Network)
+	r.names.serve(asking, near, c.Network)
 }
 
 // refuse answers a SYN with what its caller is to see of a fault.

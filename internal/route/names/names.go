@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package names decides about questions of DNS: which cluster a name is of, how the cluster knows that name, and what
-// its answer says here, where names and addresses may be others. It asks nobody.
+// its answer says here, where names and addresses may be others. It does not ask anybody.
 package names
 
 import (
@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
-
-	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // Zone are the names of a cluster.
@@ -40,8 +38,11 @@ func ParseZone(s string) (string, error) {
 
 // Table finds the zone of a name.
 type Table struct {
-	Zones  []Zone
-	Ranges mapping.Table
+	Zones []Zone
+	// There is the cluster that an address leads to, with the address there.
+	There func(here netip.Addr) (cluster string, there netip.Addr, ok bool)
+	// Here is the address by which that of a cluster is reached; false: it is not.
+	Here func(cluster string, there netip.Addr) (here netip.Addr, ok bool)
 }
 
 // Question is what is asked of a cluster in place of what a caller asked.
@@ -121,12 +122,12 @@ func (t Table) find(name dnsmessage.Name) (z Zone, there dnsmessage.Name, ok boo
 	if !ok {
 		return z, there, false
 	}
-	r, at, ok := t.Ranges.There(addr)
+	cluster, at, ok := t.There(addr)
 	if !ok {
 		return z, there, false
 	}
 	for _, one := range t.Zones {
-		if one.Cluster == r.Cluster {
+		if one.Cluster == cluster {
 			there, err := dnsmessage.NewName(nameOf(at))
 			return one, there, err == nil
 		}
@@ -171,7 +172,7 @@ func (t Table) here(q Question, r *dnsmessage.Resource) {
 	name(&r.Header.Name)
 	address := func(b []byte) {
 		a, ok := netip.AddrFromSlice(b)
-		if now, in := t.Ranges.Here(z.Cluster, a); ok && in && now.BitLen() == 8*len(b) {
+		if now, in := t.Here(z.Cluster, a); ok && in && now.BitLen() == 8*len(b) {
 			copy(b, now.AsSlice())
 		}
 	}

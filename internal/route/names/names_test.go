@@ -32,10 +32,14 @@ func table(t testing.TB) Table {
 		t.Fatal(overlaps)
 	}
 	dns := netip.MustParseAddrPort("10.244.0.10:53")
-	return Table{[]Zone{
+	there := func(here netip.Addr) (string, netip.Addr, bool) {
+		r, a, ok := out.There(here)
+		return r.Cluster, a, ok
+	}
+	return Table{Zones: []Zone{
 		{"c1", "cluster.local.", "cluster.local.", dns}, {"c2", "c2.internal.", "cluster.local.", dns},
 		{"c3", "deep.c2.internal.", "cluster.local.", dns},
-	}, out}
+	}, There: there, Here: out.Here}
 }
 
 func query(t testing.TB, name string, kind dnsmessage.Type, more ...dnsmessage.Resource) []byte {

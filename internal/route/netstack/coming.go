@@ -52,8 +52,8 @@ func (c *Coming) Accept() (Side, error) {
 	return &Conn{TCPConn: gonet.NewTCPConn(&queue, ep), ep: ep}, nil
 }
 
-// Refuse answers the SYN so that the caller's connect fails, or not at all. Datagrams are answered in the same way: by a
-// port that is unreachable in place of a reset.
+// Refuse answers the SYN so that the caller's connect fails, or not at all. Datagrams are answered in the same way: by
+// a port that is unreachable in place of a reset.
 func (c *Coming) Refuse(a answer.Answer) {
 	if c.flow != nil {
 		c.decided = true

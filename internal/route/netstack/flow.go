@@ -3,6 +3,7 @@
 package netstack
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -54,15 +55,13 @@ func (s *Stack) datagram(key flowKey, packet, payload []byte) {
 		s.flows[key] = f
 		s.mu.Unlock()
 		f.put(payload) // before the handler looks
-		ctx, done := s.group.Begin()
-		go func() {
-			defer done()
+		s.group.Do(func(ctx context.Context) {
 			c := &Coming{Network: key.network, From: key.from, To: key.to, stack: s, flow: f}
 			if ctx.Err() == nil {
 				s.o.Handle(ctx, c)
 			}
 			c.forget()
-		}()
+		})
 		return
 	}
 	s.mu.Unlock()

@@ -19,7 +19,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
-	"github.com/tombolo-io/tombolo/internal/stream/datagram"
 	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -193,17 +192,23 @@ func (a *Agent) serveStream(ctx context.Context, stream carrier.Stream) {
 	}
 	stream.SetWriteDeadline(time.Time{})
 	a.log.Debug("dialled", telemetry.AttrTarget, d.Address, "resolved", resolved, telemetry.AttrCaller, d.Caller)
-	target, idle := splice.Net(conn), set.IdleTimeout
-	if d.Datagrams() {
-		target, idle = datagram.NewConn(conn), min(idle, limit.DatagramIdle)
-	}
-	r := a.splicer.Both(ctx, stream, target, splice.Options{Idle: idle, Up: &a.up, Down: &a.down})
+	r := a.carry(ctx, d, stream, conn, set.IdleTimeout)
 	if v := s.against.Load(); v != nil {
 		r.Code = fault.CodePolicyDenied
 		account.overruled(*v, a.settings.Load().Policy)
 	}
 	a.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(r.Code)).Inc()
 	account.ended(r)
+}
+
+// carry copies bytes or datagrams until both sides have ended.
+func (a *Agent) carry(ctx context.Context, d wire.Dial, stream carrier.Stream, conn net.Conn,
+	idle time.Duration) splice.Result {
+	target := splice.Net(conn)
+	if d.Datagrams() {
+		target, idle = a.splicer.Datagrams(conn), min(idle, limit.DatagramIdle)
+	}
+	return a.splicer.Both(ctx, stream, target, splice.Options{Idle: idle, Up: &a.up, Down: &a.down})
 }
 
 // askHub lets the hub choose among the addresses that we allow. Nothing but these

@@ -2,7 +2,7 @@
 
 // Package datagram carries datagrams on a stream: each behind its length, which takes two bytes, big-endian. Nobody
 // waits for a datagram that was lost, and so none waits for room: what does not fit is dropped by whoever reads the
-// network, and the order is kept. It does not know what is in a datagram.
+// network, and the order is kept. It does not know what is in a datagram, and has no socket.
 package datagram
 
 import (
@@ -23,8 +23,14 @@ func Append(buf, d []byte) ([]byte, error) {
 	if len(d) > Most {
 		return buf, errLarge
 	}
-	buf = binary.BigEndian.AppendUint16(buf, uint16(len(d)))
-	return append(buf, d...), nil
+	h := Head(len(d))
+	return append(append(buf, h[:]...), d...), nil
+}
+
+// Head stands in front of a datagram of n bytes, which are at most Most.
+func Head(n int) (h [head]byte) {
+	binary.BigEndian.PutUint16(h[:], uint16(n))
+	return h
 }
 
 // Splitter finds the datagrams in the bytes of a stream, however these are cut. The zero value is at the beginning.

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/stream/datagram"
 )
 
 // Conn is one side of a splice.
@@ -48,6 +49,7 @@ type Result struct {
 // Splicer owns the copy buffers. One serves a whole process.
 type Splicer struct {
 	large, small sync.Pool
+	whole        sync.Pool // for a datagram
 	pipes        pipes
 }
 
@@ -55,7 +57,7 @@ type Splicer struct {
 func New() *Splicer {
 	most := socket.Descriptors()
 	return &Splicer{
-		large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer),
+		large: pool(limit.CopyBuffer), small: pool(limit.WaitBuffer), whole: pool(datagram.Most + 1),
 		pipes: pipes{first: most - socket.Reserve(most), splice: spliceOnce},
 	}
 }

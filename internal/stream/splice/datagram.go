@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datagram
+package splice
 
 import (
 	"cmp"
 	"errors"
 	"io"
 	"net"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/datagram"
 )
 
-// Conn is a connected socket for datagrams as one side of a splice: what is read from it, and written to it, are
-// datagrams as they are on a stream. One goroutine may read while another one writes.
-type Conn struct {
+// datagrams is a connected socket for datagrams as one side of a splice.
+type datagrams struct {
 	net.Conn
-	split Splitter
-	left  []byte // of a datagram that its reader had no room for
+	splicer *Splicer
+	split   datagram.Splitter
+	left    []byte // of a datagram that its reader had no room for
 }
 
-// NewConn is a Conn of a connected socket.
-func NewConn(socket net.Conn) *Conn { return &Conn{Conn: socket} }
+// Datagrams is a connected socket as one side of a splice: what is read from it, and written to it, are datagrams as
+// they are on a stream. One goroutine may read while another one writes.
+func (s *Splicer) Datagrams(socket net.Conn) Conn { return &datagrams{Conn: socket, splicer: s} }
 
 // Write sends the datagrams that b completes. One that the network does not take, such as for its size, is lost.
-func (c *Conn) Write(b []byte) (int, error) {
+func (c *datagrams) Write(b []byte) (int, error) {
 	err := c.split.Split(b, func(d []byte) error {
 		_, err := c.Conn.Write(d)
 		if errors.Is(err, net.ErrClosed) {
@@ -41,27 +42,24 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// buffers for a whole datagram: a socket that is waited for has none.
-var buffers = sync.Pool{New: func() any { return new([head + Most + 1]byte) }}
-
 // Read reads what has come next. While nobody reads, the kernel drops what does not fit into the socket's buffer.
-func (c *Conn) Read(b []byte) (int, error) {
+func (c *datagrams) Read(b []byte) (int, error) {
 	if len(c.left) == 0 {
 		if err := wait(c.Conn); err != nil {
 			return 0, ended(err)
 		}
-		buf := buffers.Get().(*[head + Most + 1]byte)
-		defer buffers.Put(buf)
-		n, err := c.Conn.Read(buf[head:])
+		buf := c.splicer.whole.Get().(*[]byte) // none is held while nothing comes
+		defer c.splicer.whole.Put(buf)
+		n, err := c.Conn.Read(*buf)
 		if err != nil {
 			return 0, ended(err)
 		}
-		n = min(n, Most)
-		buf[0], buf[1] = byte(n>>8), byte(n)
-		n += head
-		m := copy(b, buf[:n])
-		c.left = append(c.left, buf[m:n]...)
-		return m, nil
+		n = min(n, datagram.Most)
+		all := datagram.Head(n)
+		m := copy(b, all[:])
+		k := copy(b[m:], (*buf)[:n])
+		c.left = append(append(c.left, all[m:]...), (*buf)[k:n]...)
+		return m + k, nil
 	}
 	n := copy(b, c.left)
 	if c.left = c.left[n:]; len(c.left) == 0 {
@@ -79,10 +77,10 @@ func ended(err error) error {
 }
 
 // CloseWrite ends the flow: nobody has anything more to ask.
-func (c *Conn) CloseWrite() error { return c.Close() }
+func (c *datagrams) CloseWrite() error { return c.Close() }
 
 // Reset ends it, too.
-func (c *Conn) Reset(uint32) error { return c.Close() }
+func (c *datagrams) Reset(uint32) error { return c.Close() }
 
 // wait waits until something can be read, without room for it.
 func wait(c net.Conn) error {
