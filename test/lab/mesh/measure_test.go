@@ -5,13 +5,10 @@
 package mesh
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
 // measure prints what nodes cost at rest, while others renew their leases.
@@ -20,7 +17,7 @@ func (c *crowd) measure(rest time.Duration, nodes ...*node) {
 	t.Helper()
 	var before []time.Duration
 	for _, n := range nodes {
-		before = append(before, spent(t, []int{n.process.Pid()}))
+		before = append(before, labtest.Spent(t, []int{n.process.Pid()}))
 	}
 	merged := nodes[0].metrics().sum("tombolo_discovery_client_merged_entries_total")
 	stop := c.renewing()
@@ -28,7 +25,7 @@ func (c *crowd) measure(rest time.Duration, nodes ...*node) {
 	<-time.After(rest)
 	took := time.Since(began)
 	for i, n := range nodes {
-		cpu := spent(t, []int{n.process.Pid()}) - before[i]
+		cpu := labtest.Spent(t, []int{n.process.Pid()}) - before[i]
 		m := n.metrics()
 		t.Logf("%s with %.0f peers at rest: %.1f ms of processor a second, %d MiB resident, %.0f goroutines",
 			n.name, m.sum("tombolo_mesh_peers"), float64(cpu)/float64(time.Millisecond)/took.Seconds(), r.resident(n)>>20, m.sum("go_goroutines"))
@@ -47,7 +44,7 @@ func (c *crowd) churn(n *node, size int) {
 	const turns = 10
 	t := c.r.t
 	t.Helper()
-	before := spent(t, []int{n.process.Pid()})
+	before := labtest.Spent(t, []int{n.process.Pid()})
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
 	for range turns {
@@ -57,29 +54,15 @@ func (c *crowd) churn(n *node, size int) {
 		c.leave(1)
 	}
 	<-every.C
-	cost := spent(t, []int{n.process.Pid()}) - before
+	cost := labtest.Spent(t, []int{n.process.Pid()}) - before
 	n.awaitPeers(size - 1)
 	t.Logf("a member that comes, or goes, costs %.0f ms of processor", float64(cost)/float64(time.Millisecond)/2/turns)
 }
 
-// resident is the memory of a node's program (proc_pid_status(5)).
+// resident is the memory of a node's program.
 func (r *rig) resident(n *node) int64 {
 	r.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.Pid()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) == 3 && words[0] == "VmRSS:" {
-			kib, err := strconv.ParseInt(words[1], 10, 64)
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			return kib << 10
-		}
-	}
-	r.t.Fatal("no VmRSS")
-	return 0
+	return labtest.Resident(r.t, n.process.Pid())
 }
 
 // idle is how many peers of a node are.

@@ -145,7 +145,7 @@ func (r *rig) rate(from *lab.Host, c carried, size int64) figure {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(6 * patience))
-	before, began := spent(r.t, c.pids), time.Now()
+	before, began := labtest.Spent(r.t, c.pids), time.Now()
 	block := make([]byte, 256<<10)
 	for sent := int64(0); sent < size; sent += int64(len(block)) {
 		if _, err := conn.Write(block); err != nil {
@@ -159,29 +159,8 @@ func (r *rig) rate(from *lab.Host, c carried, size int64) figure {
 	if answer != strconv.FormatInt(size, 10) {
 		r.t.Fatalf("%s: %q of %d bytes arrived", c.name, answer, size)
 	}
-	took, cpu := time.Since(began), spent(r.t, c.pids)-before
+	took, cpu := time.Since(began), labtest.Spent(r.t, c.pids)-before
 	return figure{float64(size) / 1e6 / took.Seconds(), cpu.Seconds() / (float64(size) / 1e9)}
-}
-
-// spent is the processor time of processes (proc_pid_stat(5), fields 14 and 15, in
-// hundredths of a second).
-func spent(t *testing.T, pids []int) (sum time.Duration) {
-	t.Helper()
-	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
-		for _, f := range fields[11:13] {
-			n, err := strconv.ParseInt(f, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += time.Duration(n) * 10 * time.Millisecond
-		}
-	}
-	return sum
 }
 
 // wireguards are two hosts with wireguard-go's own program between them.

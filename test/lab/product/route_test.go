@@ -40,6 +40,7 @@ type routeRig struct {
 	host   *lab.Host
 	config string
 	route  *role
+	agents []*role // of each cluster
 }
 
 func newRouteRig(t *testing.T) *routeRig {
@@ -71,6 +72,7 @@ func newRouteRig(t *testing.T) *routeRig {
 	} {
 		c := clusterOf(i)
 		x := r.startAgent(i, 0)
+		r.agents = append(r.agents, x)
 		if i == 0 { // which allows IPv6 too, and nothing of 10.43.0.0/24
 			x.process.Kill()
 			<-x.process.Done()

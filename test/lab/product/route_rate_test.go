@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package product
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/access/trust"
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
+)
+
+// TestRouteRate carries bytes into a cluster and out of it: by a routed connection, and by a CONNECT of the same machine
+// to the same hub, in turns. All bytes arrive; how fast, and at which cost, it prints: 'make bench-route' takes more.
+func TestRouteRate(t *testing.T) {
+	rounds, size, idle := 1, int64(4<<20), 20
+	if n, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_ROUNDS")); err == nil {
+		rounds, size, idle = n, 512<<20, 2000
+	}
+	r := newRouteRig(t)
+	r.counts(r.world.Sites[0].Backend, lab.BackendAddr+":7002")
+	r.verb("certificate", "issue", "--role", "client", "--cluster", "c1", "--name", "x", "--out", filepath.Join(r.dir, "route/client.pem"))
+	r.startRoute()
+	const target = lab.BackendAddr + ":7002"
+	r.eventually("a routed connection", reconnectWithin, r.route, func() error {
+		conn, err := r.dial(target)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+	pids := r.pids()
+	ways := []way{
+		{"CONNECT", func() (net.Conn, error) { return r.connect(target) }, pids},
+		{"routed", func() (net.Conn, error) { return r.dial(target) }, append(slices.Clone(pids), r.route.process.Pid())},
+	}
+	for _, up := range []bool{true, false} {
+		results := map[string][]figure{}
+		ratios := []float64{}
+		for round := range rounds {
+			for i := range ways {
+				w := ways[(round+i)%len(ways)]
+				results[w.name] = append(results[w.name], w.bulk(t, up, size))
+			}
+			ratios = append(ratios, results["routed"][round].rate/results["CONNECT"][round].rate)
+		}
+		for _, w := range ways {
+			f := middle(results[w.name], func(f figure) float64 { return f.rate })
+			t.Logf("up %-5v %-8s %6.0f MB/s  %5.2f s of processors per GB", up, w.name, f.rate, f.cpu)
+		}
+		t.Logf("up %-5v routed / CONNECT: %.2f", up, middle(ratios, func(x float64) float64 { return x }))
+	}
+	for _, w := range ways {
+		var dials, turns []float64
+		for range 20 * rounds {
+			dial, turn := w.turn(t)
+			dials, turns = append(dials, dial.Seconds()*1e3), append(turns, turn.Seconds()*1e3)
+		}
+		same := func(x float64) float64 { return x }
+		t.Logf("%-8s a connection takes %.2f ms, a byte back and forth %.2f ms", w.name, middle(dials, same), middle(turns, same))
+	}
+	before := labtest.Resident(t, r.route.process.Pid())
+	for range idle {
+		conn, err := r.dial(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d idle connections: %.1f KiB each in 'tombolo route'", idle,
+		float64(labtest.Resident(t, r.route.process.Pid())-before)/1024/float64(idle))
+}
+
+// way is one way of carrying bytes, with the processes that do it.
+type way struct {
+	name string
+	dial func() (net.Conn, error)
+	pids []int
+}
+
+// figure is a rate in 10^6 bytes a second, and what processors spent on 10^9 bytes.
+type figure struct{ rate, cpu float64 }
+
+func middle[T any](all []T, by func(T) float64) T {
+	slices.SortFunc(all, func(x, y T) int { return cmp.Compare(by(x), by(y)) })
+	return all[len(all)/2]
+}
+
+// pids are the processes of hub and agent.
+func (r *routeRig) pids() []int { return []int{r.hub.process.Pid(), r.agents[0].process.Pid()} }
+
+// connect dials by HTTP CONNECT.
+func (r *routeRig) connect(to string) (net.Conn, error) {
+	cert, ca, err := trust.ReadBundle("client", filepath.Join(r.dir, "route/client.pem"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), startWithin)
+	defer cancel()
+	raw, err := r.host.DialContext(ctx, "tcp", lab.ControlAddr+":8443")
+	if err != nil {
+		return nil, err
+	}
+	check := func() trust.Check { return trust.Check{Roots: trust.RootsOf(ca), Now: time.Now()} }
+	cfg := trust.HubClientConfig(check, cert, "http/1.1")
+	cfg.ServerName = trust.ServerName(lab.ControlAddr + ":8443")
+	conn := tls.Client(raw, cfg)
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", to, to); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReaderSize(conn, 16)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil || res.StatusCode != http.StatusOK || in.Buffered() > 0 {
+		return nil, errors.Join(err, fmt.Errorf("no stream: %+v", res))
+	}
+	return conn, nil
+}
+
+// counts has a host take, or give, as many bytes as it is asked for in 8 bytes; for one byte it gives that back.
+func (r *routeRig) counts(h *lab.Host, addr string) {
+	r.t.Helper()
+	ln, err := h.Listen("tcp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	serve := func(c net.Conn) {
+		defer c.Close()
+		block := make([]byte, 256<<10)
+		for {
+			var asks [9]byte // what to do, and with how many
+			if _, err := io.ReadFull(c, asks[:1]); err != nil {
+				return
+			}
+			if asks[0] == 0 {
+				c.Write(asks[:1])
+				continue
+			}
+			if _, err := io.ReadFull(c, asks[1:]); err != nil {
+				return
+			}
+			n := int64(binary.BigEndian.Uint64(asks[1:]))
+			if asks[0] == 1 {
+				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.LimitReader(c, n)}, block); err != nil {
+					return
+				}
+				c.Write(asks[:1])
+				continue
+			}
+			for ; n > 0; n -= int64(len(block)) {
+				if _, err := c.Write(block[:min(n, int64(len(block)))]); err != nil {
+					return
+				}
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+}
+
+// bulk carries bytes and measures it.
+func (w way) bulk(t *testing.T, up bool, size int64) figure {
+	t.Helper()
+	conn, err := w.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	block := make([]byte, 256<<10)
+	carry := func(size int64) error {
+		asks := binary.BigEndian.AppendUint64([]byte{2}, uint64(size))
+		if up {
+			asks[0] = 1
+		}
+		if _, err := conn.Write(asks); err != nil {
+			return err
+		}
+		if !up {
+			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.LimitReader(conn, size)}, block)
+			return err
+		}
+		for n := size; n > 0; n -= int64(len(block)) {
+			if _, err := conn.Write(block[:min(n, int64(len(block)))]); err != nil {
+				return err
+			}
+		}
+		_, err := io.ReadFull(conn, block[:1])
+		return err
+	}
+	err = carry(size / 8) // windows grow
+	before, began := labtest.Spent(t, w.pids), time.Now()
+	if err = errors.Join(err, carry(size)); err != nil {
+		t.Fatalf("%s: %v", w.name, err)
+	}
+	took, cpu := time.Since(began), labtest.Spent(t, w.pids)-before
+	return figure{float64(size) / 1e6 / took.Seconds(), cpu.Seconds() / (float64(size) / 1e9)}
+}
+
+// turn measures how long a connection takes, and a byte back and forth by it.
+func (w way) turn(t *testing.T) (dial, turn time.Duration) {
+	t.Helper()
+	began := time.Now()
+	conn, err := w.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	dial = time.Since(began)
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	for range 3 { // the last counts
+		began = time.Now()
+		if _, err := conn.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		turn = time.Since(began)
+	}
+	return dial, turn
+}
