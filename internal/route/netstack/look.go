@@ -70,7 +70,8 @@ func lookAt(packet []byte) look {
 			return look{why: DropMalformed}
 		}
 		end := min(len(packet), header.IPv6MinimumSize+int(h.PayloadLength()))
-		l := lookFor(h.TransportProtocol(), packet[header.IPv6MinimumSize:end], h.SourceAddress(), h.DestinationAddress())
+		next := tcpip.TransportProtocolNumber(h.NextHeader()) // extension headers but that of a fragment are not taken
+		l := lookFor(next, packet[header.IPv6MinimumSize:end], h.SourceAddress(), h.DestinationAddress())
 		l.six = true
 		return l
 	}
