@@ -232,7 +232,7 @@ func TestClustersMakeNoSeries(t *testing.T) {
 
 // Neither log nor answer ever shows a token's secret or a private key.
 func TestSecretsStaySecret(t *testing.T) {
-	h := startHub(t, hubSpec{extra: "certificates: {agentLife: 2s}"})
+	h := startHub(t, hubSpec{extra: "certificates: {agentLife: 6s}"})
 	tok := h.token("c1")
 	j, err := trust.ParseJoin(tok.Join)
 	if err != nil {

@@ -69,7 +69,8 @@ func mute(t *testing.T, link carrier.Session) (asked *atomic.Int32) {
 // The agent of a pending dial is lost: the dial moves to another at once.
 func TestPendingDialMovesToAnotherAgent(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	first, _ := h.rawSession(h.enrol(h.token("c1").Join), "mute")
+	first, control := h.rawSession(h.enrol(h.token("c1").Join), "mute")
+	beatsOn(t, first, control) // who is silent is asked last
 	asked := mute(t, first)
 	runtest.Eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
 	startAgent(t, agentSpec{join: h.token("c1").Join})

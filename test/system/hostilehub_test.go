@@ -113,6 +113,12 @@ func beats(t *testing.T, link carrier.Session) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	beatsOn(t, link, control)
+}
+
+// beatsOn answers pings on a control stream until the test ends.
+func beatsOn(t *testing.T, link carrier.Session, control carrier.Stream) {
+	t.Helper()
 	beat := heartbeat.New(heartbeat.Options{
 		Stream:       control,
 		Done:         link.Done(),
