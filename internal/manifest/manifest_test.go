@@ -60,7 +60,22 @@ func cases() map[string]func() ([]byte, error) {
 	edge := func(change func(*EdgeOptions)) func() ([]byte, error) {
 		return func() ([]byte, error) { return Edge(edgeOptions(change)) }
 	}
+	route := func(change func(*RouteOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return Route(routeOptions(change)) }
+	}
 	return map[string]func() ([]byte, error){
+		"route-plain": route(nil),
+		"route-names": route(func(o *RouteOptions) {
+			withNames(o)
+			o.Ranges, o.Maps, o.RunArgs = nil, []string{"10.244.0.0/16=240.2.0.0/16", "fd00:10::/64=fd00:20::/64"}, []string{"sleep", "infinity"}
+			o.NodeSelector, o.Tolerations, o.PriorityClass = []string{"kubernetes.io/os=linux"}, []string{"*"}, "high"
+		}),
+		"route-sidecar": route(func(o *RouteOptions) { asSidecar(o); o.HealthPort = 9448 }),
+		"route-sidecar-names": route(func(o *RouteOptions) {
+			asSidecar(o)
+			withNames(o)
+			o.Workload, o.Searches, o.ImagePullSecret = "statefulset/prometheus", []string{"garden.local"}, "pull"
+		}),
 		"agent-plain": agent(nil),
 		"agent-replicas": agent(func(o *AgentOptions) {
 			o.Replicas, o.PriorityClass, o.ImagePullSecret = 3, "system-cluster-critical", "pull"
@@ -197,6 +212,9 @@ func TestPodsAskForNothing(t *testing.T) {
 	for name, make := range cases() {
 		if strings.HasPrefix(name, "members-") {
 			continue // they run nothing
+		}
+		if strings.HasPrefix(name, "route-") {
+			continue // they need a capability: TestRoutePodsAskForOneCapability
 		}
 		t.Run(name, func(t *testing.T) {
 			data, err := make()
@@ -436,7 +454,7 @@ func TestImages(t *testing.T) {
 		"a b": false, "a\n": false, "A/b": false, "a" + digest + "0": false,
 	} {
 		var p problems
-		p.image(image)
+		p.image("image", image)
 		if (len(p) == 0) != ok {
 			t.Errorf("%q: problems %v, want accepted %v", image, p, ok)
 		}

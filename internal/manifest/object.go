@@ -145,6 +145,7 @@ type podSpec struct {
 	EnableServiceLinks bool               `yaml:"enableServiceLinks"`
 	HostNetwork        bool               `yaml:"hostNetwork,omitempty"`
 	DNSPolicy          string             `yaml:"dnsPolicy,omitempty"`
+	DNSConfig          *dnsConfig         `yaml:"dnsConfig,omitempty"`
 	PriorityClassName  string             `yaml:"priorityClassName,omitempty"`
 	GracePeriod        int                `yaml:"terminationGracePeriodSeconds"`
 	ImagePullSecrets   []named            `yaml:"imagePullSecrets,omitempty"`
@@ -152,8 +153,21 @@ type podSpec struct {
 	Tolerations        []toleration       `yaml:"tolerations,omitempty"`
 	Spread             []spread           `yaml:"topologySpreadConstraints,omitempty"`
 	SecurityContext    podSecurityContext `yaml:"securityContext"`
+	InitContainers     []container        `yaml:"initContainers,omitempty"`
 	Containers         []container        `yaml:"containers"`
 	Volumes            []volume           `yaml:"volumes"`
+}
+
+// dnsConfig is what a pod's resolv.conf says.
+type dnsConfig struct {
+	Nameservers []string    `yaml:"nameservers"`
+	Searches    []string    `yaml:"searches,omitempty"`
+	Options     []dnsOption `yaml:"options,omitempty"`
+}
+
+type dnsOption struct {
+	Name  string `yaml:"name"`
+	Value string `yaml:"value"`
 }
 
 type named struct {
@@ -175,10 +189,10 @@ type spread struct {
 }
 
 type podSecurityContext struct {
-	RunAsNonRoot        bool    `yaml:"runAsNonRoot"`
-	RunAsUser           int     `yaml:"runAsUser"`
-	RunAsGroup          int     `yaml:"runAsGroup"`
-	FSGroup             int     `yaml:"fsGroup"`
+	RunAsNonRoot        bool    `yaml:"runAsNonRoot,omitempty"`
+	RunAsUser           int     `yaml:"runAsUser,omitempty"`
+	RunAsGroup          int     `yaml:"runAsGroup,omitempty"`
+	FSGroup             int     `yaml:"fsGroup,omitempty"`
 	FSGroupChangePolicy string  `yaml:"fsGroupChangePolicy,omitempty"`
 	SeccompProfile      profile `yaml:"seccompProfile"`
 }
@@ -191,14 +205,42 @@ type container struct {
 	Name            string          `yaml:"name"`
 	Image           string          `yaml:"image"`
 	ImagePullPolicy string          `yaml:"imagePullPolicy"`
-	Args            []string        `yaml:"args"`
+	RestartPolicy   string          `yaml:"restartPolicy,omitempty"` // of an init container: Always makes it a sidecar
+	Args            []string        `yaml:"args,omitempty"`
 	Env             []variable      `yaml:"env,omitempty"`
 	Ports           []containerPort `yaml:"ports,omitempty"`
-	LivenessProbe   probe           `yaml:"livenessProbe"`
-	ReadinessProbe  probe           `yaml:"readinessProbe"`
-	Resources       resources       `yaml:"resources"`
+	StartupProbe    probe           `yaml:"startupProbe,omitempty"`
+	LivenessProbe   probe           `yaml:"livenessProbe,omitempty"`
+	ReadinessProbe  probe           `yaml:"readinessProbe,omitempty"`
+	Resources       resources       `yaml:"resources,omitempty"`
 	SecurityContext securityContext `yaml:"securityContext"`
-	VolumeMounts    []volumeMount   `yaml:"volumeMounts"`
+	VolumeMounts    []volumeMount   `yaml:"volumeMounts,omitempty"`
+}
+
+// podPatch is what a strategic merge, or a server-side apply, adds to the pods of a workload.
+type podPatch struct {
+	APIVersion string       `yaml:"apiVersion"`
+	Kind       string       `yaml:"kind"`
+	Metadata   meta         `yaml:"metadata"`
+	Spec       podPatchSpec `yaml:"spec"`
+}
+
+type podPatchSpec struct {
+	Template podPatchTemplate `yaml:"template"`
+}
+
+type podPatchTemplate struct {
+	Metadata meta        `yaml:"metadata"`
+	Spec     podAddition `yaml:"spec"`
+}
+
+// podAddition has the fields of podSpec that a patch sets; the others are the workload's own.
+type podAddition struct {
+	DNSPolicy        string      `yaml:"dnsPolicy,omitempty"`
+	DNSConfig        *dnsConfig  `yaml:"dnsConfig,omitempty"`
+	ImagePullSecrets []named     `yaml:"imagePullSecrets,omitempty"`
+	InitContainers   []container `yaml:"initContainers"`
+	Volumes          []volume    `yaml:"volumes"`
 }
 
 // variable is an environment variable from a field of the pod.
@@ -241,18 +283,24 @@ type resources struct {
 }
 
 type securityContext struct {
+	RunAsNonRoot             *bool        `yaml:"runAsNonRoot,omitempty"` // these as the pod says if nil
+	RunAsUser                *int         `yaml:"runAsUser,omitempty"`
+	RunAsGroup               *int         `yaml:"runAsGroup,omitempty"`
 	AllowPrivilegeEscalation bool         `yaml:"allowPrivilegeEscalation"`
 	ReadOnlyRootFilesystem   bool         `yaml:"readOnlyRootFilesystem"`
 	Capabilities             capabilities `yaml:"capabilities"`
+	SeccompProfile           *profile     `yaml:"seccompProfile,omitempty"`
 }
 
 type capabilities struct {
+	Add  []string `yaml:"add,omitempty"`
 	Drop []string `yaml:"drop"`
 }
 
 type volumeMount struct {
 	Name      string `yaml:"name"`
 	MountPath string `yaml:"mountPath"`
+	SubPath   string `yaml:"subPath,omitempty"`
 	ReadOnly  bool   `yaml:"readOnly,omitempty"`
 }
 

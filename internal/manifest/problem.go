@@ -37,7 +37,7 @@ func (p *problems) common(c Common) (selector map[string]string, tolerations []t
 	p.label("namespace", c.Namespace, 63)
 	// A StatefulSet's pods carry its name and an 11-character hash in one label of at most 63.
 	p.label("name", c.Name, 52)
-	p.image(c.Image)
+	p.image("image", c.Image)
 	p.oneOf("image-pull-policy", c.ImagePullPolicy, "Always", "IfNotPresent", "Never")
 	p.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	p.optionalName("image-pull-secret", c.ImagePullSecret)
@@ -101,9 +101,9 @@ func (p *problems) oneOf(option, s string, allowed ...string) {
 
 // image accepts [HOST[:PORT]/]PATH[:TAG][@DIGEST]; whether it exists shows when the pod
 // starts.
-func (p *problems) image(s string) {
+func (p *problems) image(option, s string) {
 	if s == "" {
-		p.add("image", "is missing")
+		p.add(option, "is missing")
 		return
 	}
 	repository, digest, _ := strings.Cut(s, "@")
@@ -111,7 +111,7 @@ func (p *problems) image(s string) {
 		tag := repository[strings.LastIndexByte(repository, ':')+1:]
 		repository = strings.TrimSuffix(repository, ":"+tag)
 		if !isTag(tag) {
-			p.add("image", "%q has a malformed tag", s)
+			p.add(option, "%q has a malformed tag", s)
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (p *problems) image(s string) {
 		ok = ok && isSHA && len(hex) == 64 && only(hex, "0123456789abcdef")
 	}
 	if !ok {
-		p.add("image", "%q is not the name of an image", s)
+		p.add(option, "%q is not the name of an image", s)
 	}
 }
 
