@@ -57,7 +57,7 @@ A SIGTERM drains, a second one stops at once. What was changed here goes with it
 	fl.StringArrayVar(&f.maps, "map", nil, "`CIDR=CIDR`: a range of the cluster, and the one by which it is reached here")
 	fl.StringVar(&f.dns, "dns", "", "`ADDRESS` of the cluster's DNS server: its names are resolved at 192.0.0.53")
 	fl.StringVar(&f.zone, "zone", "", "`NAME` under which names of the cluster are asked for (default cluster.local)")
-	cmd.AddCommand(newRouteStatusCommand(), newRouteExplainCommand())
+	cmd.AddCommand(newRouteStatusCommand(), newRouteExplainCommand(), newRouteManifestCommand())
 	return cmd
 }
 
