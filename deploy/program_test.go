@@ -64,16 +64,18 @@ func commandLines(t *testing.T) map[string][]string {
 	meet, announce := discoveryManifests(t, true)
 	for where, data := range map[string][]byte{
 		"edge manifest":  edgeManifest(t),
+		"route manifest": routeManifest(t),
 		"agent manifest": agent, "hub manifest": hub, "service manifest": meet, "announce manifest": announce,
 	} {
 		for _, doc := range documents(t, data) {
-			if len(doc.Spec.Template.Spec.Containers) == 1 {
-				out[where] = doc.Spec.Template.Spec.Containers[0].Args
+			pod := doc.Spec.Template.Spec
+			if boxes := append(pod.InitContainers, pod.Containers...); len(boxes) > 0 {
+				out[where] = boxes[0].Args
 			}
 		}
 	}
-	if len(out) != 11 {
-		t.Fatalf("only %d of 11 command lines found: %v", len(out), out)
+	if len(out) != 13 {
+		t.Fatalf("only %d of 13 command lines found: %v", len(out), out)
 	}
 	return out
 }
@@ -85,14 +87,15 @@ func programTakesTheConfigurations(t *testing.T, program string) {
 	_, inCluster := reflect.TypeFor[v1alpha1.MeshSources]().FieldByName("Kubernetes") // whether the kind has such a source
 	meet, announce := discoveryManifests(t, inCluster)
 	texts := map[string]bool{}
-	for name, data := range map[string][]byte{"hub.yaml": hub, "discovery.yaml": meet, "mesh.yaml": announce, "edge.yaml": edgeManifest(t)} {
+	for name, data := range map[string][]byte{"hub.yaml": hub, "discovery.yaml": meet, "mesh.yaml": announce, "edge.yaml": edgeManifest(t),
+		"route.yaml": routeManifest(t)} {
 		config := ""
 		for _, doc := range documents(t, data) {
 			config += doc.Data[name]
 		}
 		texts[config], texts[config+"nonsense: 1\n"] = true, false
 	}
-	if len(texts) != 8 {
+	if len(texts) != 10 {
 		t.Fatalf("%d configurations", len(texts))
 	}
 	for text, want := range texts {
@@ -112,6 +115,19 @@ func edgeManifest(t *testing.T) []byte {
 	o := manifest.EdgeDefaults()
 	o.Image, o.Connect, o.Policies, o.From = "tombolo.local/tombolo:dev", 8132, "policies", []string{"10.0.0.0/8"}
 	out, err := manifest.Edge(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func routeManifest(t *testing.T) []byte {
+	t.Helper()
+	o := manifest.RouteDefaults()
+	o.Image, o.Kind, o.Workload, o.Cluster, o.Secret = "tombolo.local/tombolo:dev", manifest.RouteSidecar, "db", "c1", "c1"
+	o.Hubs, o.Maps = []string{"hub.example.com:8443"}, []string{"10.244.0.0/16=240.2.0.0/16"}
+	o.DNS, o.Zone, o.Nameservers = "10.244.0.10", "c1.internal", []string{"10.96.0.10"}
+	out, err := manifest.Route(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +175,8 @@ type document struct {
 	Spec struct {
 		Template struct {
 			Spec struct {
-				Containers []struct{ Args []string }
+				InitContainers []struct{ Args []string } `yaml:"initContainers"`
+				Containers     []struct{ Args []string }
 			}
 		}
 	}

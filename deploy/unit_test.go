@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/manifest"
+	"github.com/tombolo-io/tombolo/internal/route"
 )
 
 // unit maps "Section.Key" to its values, in order.
@@ -53,13 +54,26 @@ func (u unit) one(t *testing.T, key string) string {
 }
 
 func units() []string {
-	return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service", "tombolo-announce.service", meshUnit, edgeUnit}
+	return []string{"tombolo-hub.service", "tombolo-agent.service", "tombolo-discovery.service", "tombolo-announce.service", meshUnit, edgeUnit,
+		routeUnit}
 }
 
 const (
 	meshUnit = "tombolo-mesh.service"
 	edgeUnit = "tombolo-edge@.service"
+
+	routeUnit = "tombolo-route.service"
 )
+
+// routeWalls are those of routed mode that differ. It changes links, routes and rules, opens /dev/net/tun, which
+// PrivateDevices would hide, and keeps no state.
+func routeWalls() map[string]string {
+	return map[string]string{
+		"CapabilityBoundingSet": "CAP_NET_ADMIN", "AmbientCapabilities": "CAP_NET_ADMIN",
+		"PrivateDevices": "", "DevicePolicy": "closed", "DeviceAllow": "/dev/net/tun rw",
+		"StateDirectoryMode": "", "RuntimeDirectoryMode": "0700",
+	}
+}
 
 // edgeWalls are those of the edge that differ. It listens on port 443, keeps no state, and an instance that has handed
 // its ports to the other one must not start again.
@@ -96,7 +110,7 @@ func TestUnitsAreHardened(t *testing.T) {
 	}
 	for _, name := range units() {
 		u, want := readUnit(t, name), maps.Clone(want)
-		walls := map[string]map[string]string{meshUnit: meshWalls(), edgeUnit: edgeWalls()}[name]
+		walls := map[string]map[string]string{meshUnit: meshWalls(), edgeUnit: edgeWalls(), routeUnit: routeWalls()}[name]
 		maps.Copy(want, walls)
 		for key, value := range want {
 			if _, differs := walls[key]; differs && value == "" {
@@ -116,7 +130,7 @@ func TestUnitsAreHardened(t *testing.T) {
 				t.Errorf("%s: the address family %s is open", name, f)
 			}
 		}
-		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077", "tombolo-discovery.service": "0077", "tombolo-announce.service": "0077", meshUnit: "0077", edgeUnit: "0077"}[name] {
+		if umask := u.one(t, "Service.UMask"); umask != map[string]string{"tombolo-hub.service": "0022", "tombolo-agent.service": "0077", "tombolo-discovery.service": "0077", "tombolo-announce.service": "0077", meshUnit: "0077", edgeUnit: "0077", routeUnit: "0077"}[name] {
 			t.Errorf("%s: UMask is %s", name, umask)
 		}
 		if user := u.one(t, "Service.User"); user == "root" && name != meshUnit || user == "" {
@@ -193,7 +207,14 @@ func TestUnitsWriteOnlyWhereTheyMay(t *testing.T) {
 	if got := edge.one(t, "Service.RuntimeDirectory"); got != "tombolo/edge" { // that of the example and of the default
 		t.Errorf("RuntimeDirectory is %s", got)
 	}
-	for _, u := range []unit{hub, discovery, announce, edge} {
+	routed := readUnit(t, routeUnit)
+	if args := routed.one(t, "Service.ExecStart"); !strings.HasSuffix(args, " route --config "+routed.one(t, "Unit.AssertPathExists")) {
+		t.Errorf("ExecStart %q does not read the file that must be there", args)
+	}
+	if got := "/run/" + routed.one(t, "Service.RuntimeDirectory"); got != filepath.Dir(route.AdminSocket(route.DefaultRunDir)) {
+		t.Errorf("RuntimeDirectory is %s", got)
+	}
+	for _, u := range []unit{hub, discovery, announce, edge, routed} {
 		if want := "u " + u.one(t, "Service.User") + " "; !strings.Contains(string(users), want) {
 			t.Errorf("sysusers.d does not make the user %q", want)
 		}
