@@ -245,7 +245,7 @@ func TestCompletionOffersNoFilesWhereNoneAreMeant(t *testing.T) {
 		"config validate ": files, "hub --config ": files, "hub --state-dir ": files, "certificate issue --out ": files,
 		"certificate issue --role ": "operator\nclient\nroute\nedge\n" + noFile, "config print --role ": "hub\nagent\ndiscovery\nmesh\nmembers\npolicy\nedge\ntenant\ncontroller\nroute\n" + noFile,
 		"hub --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile, "agent --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile,
-		"route manifest --kind ": "sidecar\ndeployment\n" + noFile, "route manifest --hub ": noFile, "route manifest --out ": files,
+		"route manifest --kind ": "sidecar\ndeployment\n" + noFile, "route manifest --only ": "objects\npatch\n" + noFile, "route manifest --hub ": noFile, "route manifest --out ": files,
 		"agent --log-format ": "text\njson\n" + noFile, "ping -o ": "text\njson\nyaml\n" + noFile,
 	} {
 		if o := tombolo(t, strings.Split("__complete "+line, " ")...); o.out != want {

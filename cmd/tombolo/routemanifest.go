@@ -14,15 +14,17 @@ func newRouteManifestCommand() *cobra.Command {
 	o := manifest.RouteDefaults()
 	to := outFlag{mode: 0o644}
 	cmd := &cobra.Command{
-		Use:   "manifest --image IMAGE --cluster CLUSTER --certificate-secret NAME --hub HOST:PORT --range CIDR [-- ARG...]",
+		Use:   "manifest --image IMAGE --cluster CLUSTER --certificate-secret NAME --hub HOST:PORT [-- ARG...]",
 		Short: "Print the Kubernetes objects that route in a pod",
 		Long: `Print the Kubernetes objects that route the ranges of a cluster in a pod: what runs in the
 pod reaches them, and nothing else does.
 
 With --kind sidecar it is added to the pods of a Deployment, StatefulSet or DaemonSet that is
-there: a ConfigMap, and what a server-side apply (or a strategic merge) adds to the workload.
-With --kind deployment it is a Deployment with a container of the image --run, for a shell or
-a Prometheus; arguments after -- are that container's.
+there: a ConfigMap, and a strategic-merge patch of the workload, for 'kubectl patch' or
+kustomize. --only prints one of them.
+
+With --kind deployment it is a Deployment with a container of the image --run, for a shell or a
+Prometheus; arguments after -- are that container's.
 
 The program is a native sidecar (Kubernetes 1.29 or later): the pod's containers start when
 the routes are in place, and it ends after them. It is root with no capability but NET_ADMIN,
@@ -36,8 +38,10 @@ before its own unless the pod names all of them: give its own with --nameserver.
 		Example: `  tombolo certificate issue --role route --cluster c1 --name backup --out c1.pem
   kubectl -n shop create secret generic c1-backup --from-file=c1.pem
   tombolo route manifest --kind sidecar --workload backup --namespace shop --image registry.example/tombolo:v1 \
-    --cluster c1 --certificate-secret c1-backup --hub hub.example.com:8443 --map 10.244.0.0/16=240.2.0.0/16 |
-    kubectl apply --server-side --field-manager=tombolo-route -f -
+    --cluster c1 --certificate-secret c1-backup --hub hub.example.com:8443 --map 10.244.0.0/16=240.2.0.0/16 \
+    --only objects | kubectl apply -f -
+  # the same with --only patch
+  tombolo route manifest --only patch ... | kubectl -n shop patch deployment backup --patch-file /dev/stdin
   tombolo route manifest --run registry.example/shell:v1 --image registry.example/tombolo:v1 --cluster c1 \
     --certificate-secret c1-backup --hub hub.example.com:8443 --range 10.250.0.0/16 --range 10.251.0.0/16 \
     --dns 10.251.0.10 --zone c1.internal --nameserver 10.96.0.10 -- sleep infinity | kubectl apply -f -`,
@@ -61,6 +65,7 @@ before its own unless the pod names all of them: give its own with --nameserver.
 	f.StringVar(&o.Kind, "kind", o.Kind, "`KIND`: sidecar, for a workload that is there, or deployment")
 	offer(cmd, "kind", manifest.RouteSidecar, manifest.RouteDeployment)
 	routeManifestFlags(f, &o)
+	offer(cmd, "only", manifest.RouteObjects, manifest.RoutePatch)
 	commonManifestFlags(f, &o.Common)
 	drainFlag(f, &o.Common, "live connections may continue")
 	return cmd
@@ -69,6 +74,7 @@ before its own unless the pod names all of them: give its own with --nameserver.
 func routeManifestFlags(f *pflag.FlagSet, o *manifest.RouteOptions) {
 	f.StringVar(&o.Workload, "workload", "",
 		"`NAME` of the Deployment that gets the sidecar, or statefulset/NAME or daemonset/NAME")
+	f.StringVar(&o.Only, "only", "", "`PART` of a sidecar: objects, for kubectl apply, or patch, for kubectl patch")
 	f.StringVar(&o.Run, "run", "", "`IMAGE` of the container that uses the routes of a Deployment")
 	f.StringVar(&o.Cluster, "cluster", "", "`CLUSTER` that is reached, as its hubs call it")
 	f.StringArrayVar(&o.Hubs, "hub", nil, "`HOST:PORT` of a hub of the cluster; may be repeated")

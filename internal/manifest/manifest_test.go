@@ -70,7 +70,8 @@ func cases() map[string]func() ([]byte, error) {
 			o.Ranges, o.Maps, o.RunArgs = nil, []string{"10.244.0.0/16=240.2.0.0/16", "fd00:10::/64=fd00:20::/64"}, []string{"sleep", "infinity"}
 			o.NodeSelector, o.Tolerations, o.PriorityClass = []string{"kubernetes.io/os=linux"}, []string{"*"}, "high"
 		}),
-		"route-sidecar": route(func(o *RouteOptions) { asSidecar(o); o.HealthPort = 9448 }),
+		"route-sidecar":       route(func(o *RouteOptions) { asSidecar(o); o.HealthPort = 9448 }),
+		"route-sidecar-patch": route(func(o *RouteOptions) { asSidecar(o); o.Only, o.Workload = RoutePatch, "ds/probe" }),
 		"route-sidecar-names": route(func(o *RouteOptions) {
 			asSidecar(o)
 			withNames(o)

@@ -217,7 +217,7 @@ type container struct {
 	VolumeMounts    []volumeMount   `yaml:"volumeMounts,omitempty"`
 }
 
-// podPatch is what a strategic merge, or a server-side apply, adds to the pods of a workload.
+// podPatch is what a strategic merge adds to the pods of a workload.
 type podPatch struct {
 	APIVersion string       `yaml:"apiVersion"`
 	Kind       string       `yaml:"kind"`

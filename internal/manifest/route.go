@@ -15,6 +15,9 @@ import (
 const (
 	RouteSidecar    = "sidecar"    // added to the pods of a workload that is there
 	RouteDeployment = "deployment" // a Deployment of its own, with a container of the user's
+
+	RouteObjects = "objects" // of a sidecar, what is applied
+	RoutePatch   = "patch"   // of a sidecar, what the workload is patched with
 )
 
 // RouteOptions configure routed mode in pods. The routes are those of the pod: what else runs in it uses them.
@@ -22,6 +25,7 @@ type RouteOptions struct {
 	Common
 	Kind        string
 	Workload    string   // [KIND/]NAME that gets the sidecar
+	Only        string   // objects or patch, of a sidecar; empty: both
 	Run         string   // image of the container beside it, in a Deployment of its own
 	RunArgs     []string // its arguments
 	Cluster     string
@@ -78,7 +82,14 @@ func Route(o RouteOptions) ([]byte, error) {
 	changed := map[string]string{"tombolo.dev/route-config": hex.EncodeToString(sum[:8])} // new ranges need new pods
 	files := configMap{"v1", "ConfigMap", objectMeta(o.Common, "route"), data}
 	if o.Kind == RouteSidecar {
-		return render(routeComment(o), files, routePatch(o, f, changed))
+		docs := []document{files, routePatch(o, f, changed)}
+		switch o.Only {
+		case RouteObjects:
+			docs = docs[:1]
+		case RoutePatch:
+			docs = docs[1:]
+		}
+		return render(routeComment(o), docs...)
 	}
 	docs := append(namespaceObject(o.Common, true), accountObject(o.Common, "route"), files)
 	pod := newPod(o.Common, "route", container{}, selector, tolerations)
@@ -252,11 +263,11 @@ func routeWorkload(s string) (kind, name string) {
 func routeComment(o RouteOptions) []string {
 	out := []string{"Made by 'tombolo route manifest'."}
 	if o.Kind == RouteSidecar {
-		out = append(out, "It adds to the workload what is below, and changes nothing else of it:",
-			"  kubectl apply --server-side --field-manager=tombolo-route -f FILE")
-		if o.DNS != "" {
-			out = append(out, "  with --force-conflicts, because it replaces the DNS settings of the pods.")
-		}
+		kind, name := routeWorkload(o.Workload)
+		// Not a server-side apply: kubectl would make the whole of a workload that was applied without it ours, and the
+		// next one would remove what is not in here.
+		out = append(out, "With --only objects: kubectl apply -f FILE. With --only patch, which changes nothing else of it:",
+			"  kubectl -n "+o.Namespace+" patch "+strings.ToLower(kind)+" "+name+" --patch-file FILE")
 	}
 	return append(out, "The pods wait for the certificate, whose name is who they are to policies:",
 		"  tombolo certificate issue --role route --cluster "+o.Cluster+" --name NAME --out "+o.Cluster+".pem",

@@ -43,13 +43,13 @@ func routePods(t *testing.T) map[string]any {
 			t.Fatal(err)
 		}
 		docs := decode(t, data)
-		for _, kind := range []string{"Deployment", "StatefulSet"} {
+		for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
 			if docs[kind] != nil {
 				out[name] = at(t, docs[kind], "spec", "template", "spec")
 			}
 		}
 	}
-	if len(out) != 4 {
+	if len(out) != 5 {
 		t.Fatalf("%d pods", len(out))
 	}
 	return out
@@ -163,6 +163,22 @@ clusters:
 	}
 }
 
+// TestRouteParts: the parts are the whole, for the two commands that take one each.
+func TestRouteParts(t *testing.T) {
+	part := func(only string) map[string]map[string]any {
+		data, err := Route(routeOptions(func(o *RouteOptions) { asSidecar(o); o.Only = only }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode(t, data)
+	}
+	whole, objects, patch := part(""), part(RouteObjects), part(RoutePatch)
+	if len(whole) != 2 || len(objects) != 1 || len(patch) != 1 || !reflect.DeepEqual(whole["ConfigMap"], objects["ConfigMap"]) ||
+		!reflect.DeepEqual(whole["Deployment"], patch["Deployment"]) {
+		t.Errorf("%v\n%v\n%v", whole, objects, patch)
+	}
+}
+
 func TestRouteProblems(t *testing.T) {
 	sidecar := func(change func(*RouteOptions)) func(*RouteOptions) {
 		return func(o *RouteOptions) { asSidecar(o); change(o) }
@@ -185,6 +201,8 @@ func TestRouteProblems(t *testing.T) {
 		"selects":            {sidecar(func(o *RouteOptions) { o.NodeSelector = []string{"a=b"} }), "--node-selector: means nothing"},
 		"tolerates":          {sidecar(func(o *RouteOptions) { o.Tolerations = []string{"*"} }), "--toleration: means nothing"},
 		"priority":           {sidecar(func(o *RouteOptions) { o.PriorityClass = "x" }), "--priority-class: means nothing"},
+		"stray only":         {func(o *RouteOptions) { o.Only = RoutePatch }, "--only: means nothing without --kind sidecar"},
+		"odd only":           {sidecar(func(o *RouteOptions) { o.Only = "x" }), "--only: \"x\" is not one of objects, patch"},
 		"no cluster":         {func(o *RouteOptions) { o.Cluster = "" }, "--cluster: is missing"},
 		"no hub":             {func(o *RouteOptions) { o.Hubs = nil }, "--hub: is missing"},
 		"hub without port":   {func(o *RouteOptions) { o.Hubs = []string{"hub"} }, "--hub:"},

@@ -64,7 +64,13 @@ func (p *problems) routeKind(o RouteOptions) {
 		if o.Workload != "" {
 			p.add("workload", "means nothing without --kind sidecar")
 		}
+		if o.Only != "" {
+			p.add("only", "means nothing without --kind sidecar")
+		}
 	case RouteSidecar:
+		if o.Only != "" {
+			p.oneOf("only", o.Only, RouteObjects, RoutePatch)
+		}
 		kind, name := routeWorkload(o.Workload)
 		switch {
 		case o.Workload == "":
