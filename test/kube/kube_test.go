@@ -42,7 +42,8 @@ func TestKube(t *testing.T) {
 			t.Errorf("take the rig down: %v", err)
 		}
 	})
-	if _, err := r.StartHub(ctx); err != nil {
+	h, err := r.StartHub(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := r.StartCluster(ctx, "c1", rig.Direct)
@@ -55,7 +56,7 @@ func TestKube(t *testing.T) {
 	if err := c.Register(ctx); err != nil {
 		t.Fatal(err)
 	}
-	x := &cluster{Cluster: c, rig: r, ctx: ctx}
+	x := &cluster{Cluster: c, rig: r, hub: h, ctx: ctx}
 	t.Run("partition", x.partition)
 	for _, mode := range modes() {
 		t.Run("no agent/"+string(mode), func(t *testing.T) { x.noAgent(t, mode) })
@@ -67,6 +68,7 @@ func TestKube(t *testing.T) {
 	for _, mode := range modes() {
 		t.Run("matrix/"+string(mode), func(t *testing.T) { x.matrix(t, mode) })
 	}
+	t.Run("routed pod", x.routedPod)
 	t.Run("killed agent", x.killedAgent)
 	t.Run("two clusters", x.twoClusters)
 	t.Run("edge", x.edge)
@@ -78,6 +80,7 @@ func TestKube(t *testing.T) {
 type cluster struct {
 	*rig.Cluster
 	rig   *rig.Rig
+	hub   *rig.Hub
 	ctx   context.Context
 	other *cluster // once there are two
 }

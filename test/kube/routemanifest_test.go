@@ -49,7 +49,8 @@ spec:
 		}
 	}
 	get := func(path string) string {
-		out, err := w.Kubectl(t.Context(), "-n", "shop", "get", "deployment", "backup", "-o", "jsonpath={.spec.template.spec"+path+"}")
+		out, err := w.Kubectl(t.Context(), "-n", "shop", "get", "deployment", "backup", "-o",
+			"jsonpath={.spec.template.spec"+path+"}")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,8 @@ spec:
 			t.Fatal(err)
 		}
 		args := []string{"-n", "shop", "patch", "deployment", "backup", "--patch-file", "/dev/stdin"}
-		if out, err := w.KubectlInput(t.Context(), bytes.NewReader(text), args...); err != nil || !strings.Contains(out, " patched") {
+		out, err := w.KubectlInput(t.Context(), bytes.NewReader(text), args...)
+		if err != nil || !strings.Contains(out, " patched") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -104,7 +106,8 @@ spec:
 		}
 	}
 	runtest.Eventually(t, "a pod with the sidecar is admitted", func() bool {
-		out, err := w.Kubectl(t.Context(), "-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].spec.initContainers[*].restartPolicy}")
+		out, err := w.Kubectl(t.Context(), "-n", "shop", "get", "pods", "-o",
+			"jsonpath={.items[*].spec.initContainers[*].restartPolicy}")
 		return err == nil && strings.Contains(out, "Always")
 	})
 	if _, err := w.Kubectl(t.Context(), "delete", "namespace", "shop", "--wait=false"); err != nil {
