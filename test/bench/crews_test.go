@@ -144,7 +144,8 @@ func TestCPUOfAllIsCounted(t *testing.T) {
 	}
 	defer c.stop()
 	profile := filepath.Join(t.TempDir(), "x", "bulk")
-	r, err := b.flow(t.Context(), c, bulkArgs{Down: 1, Up: 1}, profile, func() error { return pause(t.Context(), b.window) })
+	window := func() error { return pause(t.Context(), 10*b.window) } // in which both ends receive, also on a busy machine
+	r, err := b.flow(t.Context(), c, bulkArgs{Down: 1, Up: 1}, profile, window)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func (c config) unit(s *stageRun) error {
 
 // sequential are packages that the race detector makes slow and has nothing to find in: neither they, nor what they
 // import of ours, nor their tests start a goroutine.
-var sequential = []string{"/deploy", "/deploy/image", "/internal/access/policy", "/internal/discovery/roster",
+var sequential = []string{"/deploy/image", "/internal/access/policy", "/internal/discovery/roster",
 	"/internal/mesh/path", "/internal/mesh/topology"}
 
 func isSequential(p string) bool {
