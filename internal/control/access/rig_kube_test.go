@@ -157,6 +157,14 @@ func (x *world) webhooks(t *testing.T) {
 			return ""
 		})
 	}
+	eventually(t, "a replica answers", func() string { // they are ready when they have read their caches
+		_, err := run(t, allows("a", "192.0.2.0/24"), x.kubectl, "--kubeconfig", x.kubeconfig, "apply", "--server-side",
+			"--force-conflicts", "--dry-run=server", "-f", "-")
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // balance carries connections to a replica that answers, as a Service does.
