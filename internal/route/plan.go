@@ -35,8 +35,10 @@ func (c Config) want() plan.State {
 		families[plan.FamilyOf(r.Here.Addr())] = true
 	}
 	for _, a := range c.Resolver {
-		out.Routes = append(out.Routes, plan.Route{Table: c.RouteTable, To: netip.PrefixFrom(a, a.BitLen()),
-			Metric: linkMetric, Link: c.Link})
+		to := netip.PrefixFrom(a, a.BitLen())
+		out.Routes = append(out.Routes,
+			plan.Route{Table: c.RouteTable, To: to, Metric: linkMetric, Link: c.Link},
+			plan.Route{Table: c.RouteTable, To: to, Metric: plan.Refusing(c.RouteTable)}) // questions leave by no other way
 		families[plan.FamilyOf(a)] = true
 	}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

@@ -205,6 +205,23 @@ func TestResolver(t *testing.T) {
 	})
 }
 
+// A server that is silent has a bounded number of questions: one more fails at once.
+func TestASilentServerIsAskedNoMoreThanItMay(t *testing.T) {
+	s := &clusterDNS{t: t}
+	s.mute.Store(true)
+	g := run.NewGroup(t.Context())
+	u := newUpstream(g, func(ctx context.Context) (net.Conn, error) { return s.open(ctx, names.Zone{}, "udp") })
+	for i := range questions {
+		u.waits[uint16(i)] = make(chan []byte, 1)
+	}
+	if _, err := u.ask(t.Context(), asks(7, "web.cluster.local.")); !fault.Has(err, fault.CodeLimit) {
+		t.Error(err)
+	}
+	s.cut()
+	g.Stop()
+	g.Wait()
+}
+
 // A caller that does not read its answers keeps others waiting for nothing.
 func TestAnAskerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

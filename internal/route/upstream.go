@@ -91,6 +91,11 @@ func (u *upstream) send(ctx context.Context, query []byte) (id uint16, got chan 
 	}
 	got = make(chan []byte, 1)
 	u.mu.Lock()
+	if len(u.waits) >= questions {
+		u.mu.Unlock()
+		return 0, nil, fresh, fault.Newf(fault.CodeLimit, "%d questions wait for the cluster's DNS server", questions).
+			Hint("check that it answers")
+	}
 	for u.waits[u.next] != nil { // fewer wait than there are ids
 		u.next++
 	}

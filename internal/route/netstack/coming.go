@@ -20,7 +20,7 @@ import (
 // Coming is a connection whose SYN is not answered yet, or a flow of datagrams whose first waits.
 type Coming struct {
 	Network  Network
-	From, To netip.AddrPort // of echo requests the identifier, and EchoPort
+	From, To netip.AddrPort // of echo requests the identifier, and wire.EchoPort
 
 	stack   *Stack
 	flow    *flow // not of TCP

@@ -19,7 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/datagram"
 )
 
-// flowKey tells flows apart. Of echo requests the port of the sender is the identifier, that of the target EchoPort.
+// flowKey tells flows apart. Of echo requests the sender's port is the identifier, the target's wire.EchoPort.
 type flowKey struct {
 	network  Network
 	from, to netip.AddrPort

@@ -7,6 +7,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // Drop is why a packet is not taken.
@@ -32,13 +34,10 @@ type Network string
 
 // The networks, as a hub has them.
 const (
-	TCP  Network = "tcp"
-	UDP  Network = "udp"
-	Echo Network = "icmp"
+	TCP  Network = wire.NetworkTCP
+	UDP  Network = wire.NetworkUDP
+	Echo Network = wire.NetworkEcho
 )
-
-// EchoPort is the port of a target of echo requests: that of the echo protocol (RFC 862).
-const EchoPort = 7
 
 // look is what a packet is.
 type look struct {
@@ -109,5 +108,5 @@ func lookFor(protocol tcpip.TransportProtocolNumber, body []byte, from, to tcpip
 		return look{why: DropICMP}
 	}
 	id := binary.BigEndian.Uint16(body[4:])
-	return look{flow: flowKey{Echo, addrPort(from, id), addrPort(to, EchoPort)}, payload: body[head-sequence:]}
+	return look{flow: flowKey{Echo, addrPort(from, id), addrPort(to, wire.EchoPort)}, payload: body[head-sequence:]}
 }

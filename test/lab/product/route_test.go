@@ -170,6 +170,13 @@ func TestRoute(t *testing.T) {
 	if err := r.greets("10.42.0.80:7000", "c1"); !errors.Is(err, unix.EHOSTUNREACH) {
 		t.Errorf("after a kill: %v", err) // and nothing leaves by the default route
 	}
+	conn, err := r.host.DialContext(t.Context(), "udp", "192.0.0.53:53")
+	if err == nil {
+		conn.Close()
+	}
+	if !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("after a kill, a question for a name: %v", err)
+	}
 	r.startRoute()
 	r.eventually("it greets after a restart", reconnectWithin, r.route, func() error { return r.greets("240.2.0.80:7000", "c2") })
 	if err := r.route.process.Stop(startWithin); err != nil {
