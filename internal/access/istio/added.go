@@ -104,6 +104,7 @@ type addedChain struct {
 	names []string
 	pipe  string // at which it listens: not at a port
 	value any
+	texts []string // of the guards that are its first filters
 	to    mentioned
 }
 
@@ -127,7 +128,7 @@ func addedChains(p ConfigPatch) ([]addedChain, error) {
 		return nil, err
 	}
 	if p.ApplyTo == "FILTER_CHAIN" {
-		a := addedChain{at: -1, value: v, names: namesOf(v), to: mentions(v)}
+		a := addedChain{at: -1, value: v, names: namesOf(v), texts: guardTexts(v), to: mentions(v)}
 		if p.Match.Listener != nil {
 			a.port = p.Match.Listener.PortNumber
 		}
@@ -140,15 +141,27 @@ func addedChains(p ConfigPatch) ([]addedChain, error) {
 	list, _ := field(v, "filter_chains").([]any)
 	for i, c := range list {
 		a := all
-		a.at, a.value, a.names, a.to = i, c, namesOf(c), mentions(c)
+		a.at, a.value, a.names, a.texts, a.to = i, c, namesOf(c), guardTexts(c), mentions(c)
 		out = append(out, a)
 	}
 	if c := field(v, "default_filter_chain"); c != nil {
 		a := all
-		a.at, a.value, a.to = -1, c, mentions(c)
+		a.at, a.value, a.texts, a.to = -1, c, guardTexts(c), mentions(c)
 		out = append(out, a)
 	}
 	return out, nil
+}
+
+// guardTexts are the guards that are the first filters of a chain, as JSON with sorted fields.
+func guardTexts(chain any) (out []string) {
+	filters, _ := field(chain, "filters").([]any)
+	for _, f := range filters {
+		if name, _ := field(f, "name").(string); !isGuard(name) {
+			break
+		}
+		out = append(out, text(f))
+	}
+	return out
 }
 
 // Prepare reads the chains and clusters that an EnvoyFilter adds once for all questions to it and its copies.

@@ -24,8 +24,8 @@ const (
 // RBAC is the configuration of such a filter, as far as it is known here.
 type RBAC struct {
 	Type       string `json:"@type"`
-	StatPrefix string `json:"stat_prefix,omitempty"` // of a network filter
 	Rules      *Rules `json:"rules,omitempty"`
+	StatPrefix string `json:"stat_prefix,omitempty"` // of a network filter
 }
 
 // Rules decide: with the action ALLOW a connection passes if a policy matches, with DENY if none does.
@@ -112,7 +112,8 @@ type filter struct {
 	TypedConfig RBAC   `json:"typed_config"`
 }
 
-// raw writes a filter. What is written here always can be.
+// raw writes a filter, with its fields sorted as an API server has them, so that what it returns is compared as text.
+// What is written here always can be.
 func (f filter) raw() json.RawMessage {
 	out, err := json.Marshal(f)
 	if err != nil {

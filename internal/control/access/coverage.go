@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/istio"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
@@ -109,10 +108,8 @@ func (c *coverage) print(k istio.Cluster, own []string) uint64 {
 	return h.Sum64()
 }
 
-// judge looks at stale clusters for about as long as budget says, and at one at least. It reports whether some are
-// left.
-func (c *coverage) judge(f istio.Facts, gateways []istio.Workload, budget time.Duration, now func() time.Time) bool {
-	end := now().Add(budget)
+// judge looks at stale clusters until it is over, and at some at least. It reports whether some are left.
+func (c *coverage) judge(f istio.Facts, gateways []istio.Workload, over func() bool) bool {
 	names := slices.SortedFunc(maps.Keys(c.stale), func(a, b string) int {
 		return cmp.Or(-cmp.Compare(rank(c.stale[a]), rank(c.stale[b])), strings.Compare(a, b))
 	})
@@ -126,7 +123,7 @@ func (c *coverage) judge(f istio.Facts, gateways []istio.Workload, budget time.D
 				c.gaps[u.Cluster] = append(c.gaps[u.Cluster], u)
 			}
 		}
-		if !now().Before(end) {
+		if over() {
 			break
 		}
 	}

@@ -61,7 +61,7 @@ func (leader) NeedLeaderElection() bool { return true }
 func (x leader) Start(ctx context.Context) error {
 	return watch.Source{
 		Host: x.host, Log: x.host.Log, Theirs: kinds(), Ours: ours(), Options: x.options, Same: same, Wake: x.loop.changed,
-		Until: "lists are not enforced",
+		Edited: func() { x.loop.edited.Store(true) }, Until: "lists are not enforced",
 	}.Run(ctx, func(theirs cache.Cache, versions []schema.GroupVersionKind) error {
 		x.loop.reader = reader{ours: x.host.GetCache(), theirs: theirs, kinds: versions}
 		x.loop.run(ctx)

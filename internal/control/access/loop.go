@@ -29,6 +29,7 @@ const (
 	breath  = 500 * time.Millisecond // until the next pass if clusters are left to look at
 	pause   = 50 * time.Millisecond  // between looks
 	looks   = 20                     // until statuses say what they found
+	hurries = 5                      // passes in a row that leave telling to the next one
 	patient = time.Minute            // a pass with all that it writes
 )
 
@@ -48,6 +49,8 @@ type loop struct {
 	last     judged       // of the last pass
 	said     []string     // of problems
 	looks    int          // since then
+	edited   atomic.Bool  // since the last pass began
+	hurried  int          // passes in a row that told nothing, because a policy was edited meanwhile
 	since    atomic.Int64 // when, in nanoseconds since 1970; 0: nothing did
 }
 
@@ -80,11 +83,16 @@ func (l *loop) idle(ctx context.Context) bool {
 // look judges the coverage of clusters by what the last pass saw, until all are judged or a status is due.
 func (l *loop) look() time.Duration {
 	l.looks++
-	if more := l.coverage.judge(l.last.facts, l.cfg.Gateways, budget, time.Now); more && l.looks < looks {
+	if l.coverage.judge(l.last.facts, l.cfg.Gateways, l.until(time.Now().Add(budget))) && l.looks < looks {
 		return breath
 	}
 	l.looks = 0
 	return time.Millisecond
+}
+
+// until says when to stop looking: at a time, or as soon as a policy is edited.
+func (l *loop) until(end time.Time) (over func() bool) {
+	return func() bool { return l.edited.Load() || !time.Now().Before(end) }
 }
 
 // pass brings the objects nearer to what they should be. It says when to look again; 0: when something changes.
@@ -92,6 +100,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(parent, patient)
 	defer cancel()
 	since := l.since.Swap(0)
+	l.edited.Store(false)
 	s, err := l.reader.read(ctx)
 	if err != nil {
 		l.log.Warn("objects cannot be read", broken(err)...)
@@ -108,7 +117,12 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	}
 	l.last = j
 	l.coverage.note(j, s.versions, s.others, l.cfg.Gateways)
-	more := l.coverage.judge(j.facts, l.cfg.Gateways, budget, time.Now)
+	more := l.coverage.judge(j.facts, l.cfg.Gateways, l.until(time.Now().Add(budget)))
+	if l.edited.Load() && l.hurried < hurries { // what is written goes before what is told
+		l.hurried++
+		return time.Millisecond
+	}
+	l.hurried = 0
 	o := outcome{
 		judged: j, gateways: l.cfg.Gateways, coverage: l.coverage, failed: failed, now: now, named: named(j),
 		ends:  j.want.Edits(),

@@ -52,9 +52,8 @@ func TestAnEditAmongManyClusters(t *testing.T) {
 	x.apply(t, objects.String())
 	x.apply(t, lists.String())
 	x.apply(t, filters.String())
-	for i := range many {
-		x.settled(t, fmt.Sprintf("c%d", i))
-	}
+	x.kube(t, "wait", "accesspolicies", "--all", "--for=condition=Covered", "--timeout=10m")
+	x.settled(t, fmt.Sprintf("c%d", many-1))
 	if st := x.settled(t, "c1"); len(st.Access) != 2 || len(st.Access[0].Entries) != 60 || st.Covered != "3/3" {
 		t.Errorf("%s, %d flows", st.Covered, len(st.Access))
 	}

@@ -45,6 +45,8 @@ type Source struct {
 	// Same reports whether an update changed nothing that the loop reads; nil: each update counts.
 	Same func(old, next client.Object) bool
 	Wake func() // something changed; must not block
+	// Edited is called before Wake if it was one of Ours; nil: it makes no difference.
+	Edited func()
 }
 
 // Run calls fn with the cache and the versions of Theirs as soon as the API server has all kinds and they have been
@@ -74,8 +76,12 @@ func (s Source) Run(ctx context.Context, fn func(cache.Cache, []schema.GroupVers
 			return err
 		}
 	}
+	edited := s.Wake
+	if s.Edited != nil {
+		edited = func() { s.Edited(); s.Wake() }
+	}
 	for _, kind := range s.Ours {
-		if err := Objects(ctx, s.Host.GetCache(), kind, s.Same, s.Wake); err != nil {
+		if err := Objects(ctx, s.Host.GetCache(), kind, s.Same, edited); err != nil {
 			return err
 		}
 	}
