@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -72,31 +73,36 @@ func certificateState(c admin.CertificateInfo, now time.Time) string {
 
 // issuedRoles are those for which an operator issues certificates.
 func issuedRoles() []string {
-	return []string{string(id.RoleOperator), string(id.RoleClient), string(id.RoleRoute), string(id.RoleEdge)}
+	return []string{string(id.RoleOperator), string(id.RoleClient), string(id.RoleRoute), string(id.RoleEdge),
+		string(id.RoleVPNServer), string(id.RoleVPNClient)}
 }
 
 func newCertificateIssueCommand() *cobra.Command {
 	var remote remoteFlags
 	var role, cluster, name, file string
+	var hosts []string
 	cmd := &cobra.Command{
-		Use:   "issue --role operator|client|route|edge --name NAME --out FILE",
+		Use:   "issue --role ROLE --name NAME --out FILE",
 		Short: "Issue a certificate and write it with its key and the CA into one file",
 		Long: `Issue a certificate for a key that is generated here and never leaves this machine,
 and write key, certificate and CA into one file of mode 0600. An operator may
 use the hub's admin API from elsewhere; a client may CONNECT into one cluster, and so may
 'tombolo route' with the role route; an edge may dial into every cluster that the
-hub's policy lets it, and nothing else.`,
+hub's policy lets it, and nothing else; vpn-server and vpn-client are the two ends of
+'tombolo vpn' for one cluster.`,
 		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem
-  tombolo status --hub hub.example.com:8443 --operator alice.pem`,
+  tombolo status --hub hub.example.com:8443 --operator alice.pem
+  tombolo certificate issue --role vpn-server --cluster c1 --name server --host vpn-seed-server --out server.pem`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !slices.Contains(issuedRoles(), role):
-				return usage(fmt.Sprintf("there is no role %q", role), "--role operator, client, route or edge")
+				return usage(fmt.Sprintf("there is no role %q", role), "--role "+strings.Join(issuedRoles(), ", "))
 			case name == "" || file == "":
 				return usage("--name and --out are needed", cmd.CommandPath()+" --help")
-			case id.Role(role).Dials() != (cluster != ""):
-				return usage("--cluster goes with --role client and route, and only with them", cmd.CommandPath()+" --help")
+			case id.Role(role).InCluster() != (cluster != ""):
+				return usage("--cluster goes with --role client, route, vpn-server and vpn-client, and only with them",
+					cmd.CommandPath()+" --help")
 			}
 			client, err := remote.client()
 			if err != nil {
@@ -109,7 +115,8 @@ hub's policy lets it, and nothing else.`,
 				return err
 			}
 			defer files.discard()
-			issued, key, err := issue(ctx, client, admin.CertificateRequest{Role: role, Cluster: cluster, Name: name})
+			issued, key, err := issue(ctx, client, admin.CertificateRequest{Role: role, Cluster: cluster, Name: name,
+				Hosts: hosts})
 			if err != nil {
 				return err
 			}
@@ -124,9 +131,10 @@ hub's policy lets it, and nothing else.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&role, "role", "", "operator, client, route or edge")
+	fl.StringVar(&role, "role", "", "`ROLE`: "+strings.Join(issuedRoles(), ", "))
 	offer(cmd, "role", issuedRoles()...)
-	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that a client or route may reach")
+	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that it is for")
+	fl.StringArrayVar(&hosts, "host", nil, "`NAME` or address by which a vpn-server is dialled; may be repeated")
 	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")
 	remote.register(cmd)

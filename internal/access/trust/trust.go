@@ -157,7 +157,7 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: r.Identity.Name[:min(len(r.Identity.Name), commonName)]},
+		Subject:      pkix.Name{CommonName: commonNameOf(r.Identity)},
 		NotBefore:    now.Add(-limit.ClockTolerance), NotAfter: earlier(now.Add(r.Life), a.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -184,6 +184,15 @@ func (a *Authority) Issue(r Request, now time.Time) (*x509.Certificate, error) {
 // commonName is the longest common name (RFC 5280 appendix A.1, ub-common-name); the
 // identity is in the URI.
 const commonName = 64
+
+// commonNameOf is the name of a party, behind its cluster's for a VPN server.
+func commonNameOf(who id.Identity) string {
+	name := who.Name
+	if who.Role == id.RoleVPNServer {
+		name = id.VPNServerPrefix(who.Cluster.String()) + name
+	}
+	return name[:min(len(name), commonName)]
+}
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {

@@ -64,7 +64,7 @@ func (c Check) Verify(chain []*x509.Certificate) (id.Identity, error) {
 }
 
 func usageOf(r id.Role) x509.ExtKeyUsage {
-	if r == id.RoleHub || r == id.RoleDiscovery {
+	if r == id.RoleHub || r == id.RoleDiscovery || r == id.RoleVPNServer {
 		return x509.ExtKeyUsageServerAuth
 	}
 	return x509.ExtKeyUsageClientAuth

@@ -223,10 +223,11 @@ type TokenList struct {
 
 // CertificateRequest is the body of POST /v1/certificates.
 type CertificateRequest struct {
-	Role    string `json:"role"` // client or operator
-	Cluster string `json:"cluster,omitempty"`
-	Name    string `json:"name"`
-	CSR     string `json:"csr"` // PEM
+	Role    string   `json:"role"` // such as client or operator
+	Cluster string   `json:"cluster,omitempty"`
+	Name    string   `json:"name"`
+	Hosts   []string `json:"hosts,omitempty"` // by which a vpn-server is dialled
+	CSR     string   `json:"csr"`             // PEM
 }
 
 // Certificate is the answer.

@@ -119,10 +119,19 @@ const (
 	RoleEdge      Role = "edge"      // may dial into every cluster that the policy lets it
 	RoleDiscovery Role = "discovery" // a discovery service
 	RoleNode      Role = "node"      // may use the relay of its cluster's mesh
+
+	RoleVPNServer Role = "vpn-server" // is dialled by the VPN clients of its cluster
+	RoleVPNClient Role = "vpn-client" // may dial the VPN server of its cluster
 )
 
 // InCluster reports whether a party of this role belongs to one cluster.
-func (r Role) InCluster() bool { return r == RoleAgent || r.Dials() || r == RoleNode }
+func (r Role) InCluster() bool {
+	return r == RoleAgent || r.Dials() || r == RoleNode || r == RoleVPNServer || r == RoleVPNClient
+}
+
+// VPNServerPrefix is what the common name of a vpn-server of a cluster begins with: OpenVPN compares common names, and
+// a name alone would say nothing of the cluster.
+func VPNServerPrefix(cluster string) string { return cluster + "/" }
 
 // Dials reports whether a party of this role asks a hub for streams into its cluster by HTTP CONNECT.
 func (r Role) Dials() bool { return r == RoleClient || r == RoleRoute }
@@ -141,6 +150,8 @@ func (r Role) known() bool {
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/route/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/node/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/vpn-server/<name>
+//	spiffe://<trust-domain>/cluster/<cluster>/vpn-client/<name>
 type Identity struct {
 	TrustDomain string
 	Role        Role
@@ -161,7 +172,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes JSON logs show the URI.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the eight forms of Identity, each in its only spelling.
+// ParseURI accepts exactly the ten forms of Identity, each in its only spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -182,8 +193,8 @@ func ParseURI(s string) (Identity, error) {
 		}
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
-		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, route, node or discovery "+
-			"service", s)
+		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, route, node, vpn-server, "+
+			"vpn-client or discovery service", s)
 	}
 	check := func() error { return checkLabel("name in identity", out.Name) }
 	if out.Role == RoleNode {

@@ -172,46 +172,6 @@ func (ap *api) apiDeleteToken(r *http.Request) (any, error) {
 	return struct{}{}, ap.state.DeleteToken(r.PathValue("id"))
 }
 
-func (ap *api) apiIssue(r *http.Request) (any, error) {
-	var q admin.CertificateRequest
-	if err := readJSON(r, limit.AdminBody, &q); err != nil {
-		return nil, err
-	}
-	who := id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: id.Role(q.Role), Name: q.Name}
-	switch who.Role {
-	case id.RoleClient, id.RoleRoute:
-		cluster, err := parseCluster(q.Cluster)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := ap.clusters.get(cluster); err != nil {
-			return nil, err
-		}
-		who.Cluster = cluster
-	case id.RoleOperator, id.RoleEdge:
-	default:
-		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).
-			Whyf("client, route, operator and edge are possible")
-	}
-	if _, err := id.ParseURI(who.URI()); err != nil {
-		return nil, fault.New(fault.CodeRequest, "the name is not usable").Because(err)
-	}
-	key, err := trust.ParseCSR([]byte(q.CSR))
-	if err != nil {
-		return nil, err
-	}
-	rec, leaf, err := ap.credentials.Issue(who, key, ap.settings.Load().clientLife)
-	if err != nil {
-		return nil, err
-	}
-	ap.log.Info("certificate issued", "identity", rec.Identity, "serial", rec.Serial, "expires", rec.Expires)
-	return admin.Certificate{
-		Meta: meta("Certificate"), Serial: rec.Serial, Identity: rec.Identity, Expires: rec.Expires,
-		Certificate: string(trust.EncodeCertificate(leaf.Raw)), CA: string(ap.credentials.CA().CertificatePEM()),
-		Advertise: ap.advertise,
-	}, nil
-}
-
 func (ap *api) apiCertificates(*http.Request) (any, error) {
 	certs, err := ap.state.Certificates()
 	if err != nil {

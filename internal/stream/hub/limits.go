@@ -10,6 +10,8 @@ const (
 	rangesText = 8 << 10
 	// clientConnections bounds those of all clients on a hub's main port: ten at their bound.
 	clientConnections = 100_000
+	// certifiedHosts bounds the names and addresses in a certificate.
+	certifiedHosts = 16
 	// operatorConnections are kept for operators beyond that.
 	operatorConnections = 64
 	// namesWait is how long a request for the names of clusters may wait for a change. What a

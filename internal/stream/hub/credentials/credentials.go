@@ -136,8 +136,9 @@ func (c *Credentials) mayRenew(identity string) error {
 	return c.renewals.take(identity, time.Now(), c.Life())
 }
 
-func (c *Credentials) issue(who id.Identity, key crypto.PublicKey, life time.Duration) (*x509.Certificate, error) {
-	return c.ca.Issue(trust.Request{Identity: who, Key: key, Life: life}, c.Now())
+func (c *Credentials) issue(who id.Identity, key crypto.PublicKey, life time.Duration,
+	hosts ...string) (*x509.Certificate, error) {
+	return c.ca.Issue(trust.Request{Identity: who, Key: key, Life: life, Hosts: hosts}, c.Now())
 }
 
 // Renew issues the next certificate to an agent or a node that has shown its last one, which
@@ -159,8 +160,8 @@ func (c *Credentials) Renew(who id.Identity, shown time.Time, key crypto.PublicK
 
 // Issue issues a certificate to a client or an operator.
 func (c *Credentials) Issue(who id.Identity, key crypto.PublicKey,
-	life time.Duration) (state.Certificate, *x509.Certificate, error) {
-	leaf, err := c.issue(who, key, life)
+	life time.Duration, hosts ...string) (state.Certificate, *x509.Certificate, error) {
+	leaf, err := c.issue(who, key, life, hosts...)
 	if err != nil {
 		return state.Certificate{}, nil, err
 	}
