@@ -18,7 +18,7 @@ const linkMetric = 1
 
 // names are those in the kernel.
 func (c Config) names() kernel.Names {
-	return kernel.Names{Link: c.Link, Table: c.RouteTable, Protocol: kernel.Protocol, Route: true}
+	return kernel.Names{Link: c.Link, Table: c.RouteTable, Protocol: kernel.Protocol, Command: "tombolo route"}
 }
 
 // want is what shall be in the kernel.

@@ -49,6 +49,7 @@ const (
 	KeySetMark Key = "set-mark"
 	KeySetConn Key = "set-ctmark"
 	KeyMSS     Key = "mss"   // lowers the segment size to the number, after KeySyn
+	KeyMap     Key = "map"   // keeps host bits of a destination and takes the rest of the range, after KeyDst
 	KeyCount   Key = "count" // packets
 	KeyJump    Key = "jump"
 	KeyDo      Key = "do" // accept, drop, masquerade, return

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -51,4 +52,23 @@ func opens(path string) *fault.Fault {
 		return f.Hint("load the kernel's module tun; in a container, give it %s", path)
 	}
 	return f.Hint("run as root, or grant CAP_NET_ADMIN and %s", path)
+}
+
+// MakeTun makes a TUN device that stays without a program. One that is there stays as it is.
+func MakeTun(name string) error {
+	route, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return unsupported("opening netlink", err)
+	}
+	defer route.Close()
+	if _, err := route.LinkByName(name); err == nil {
+		return nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	err = route.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI})
+	if err != nil {
+		return refused("making the TUN device "+name, err)
+	}
+	return nil
 }

@@ -81,6 +81,8 @@ func (e *encoder) term(t plan.Term) error {
 			compare(t, []byte{flagSyn}))
 	case plan.KeyMSS:
 		return e.clamp(t)
+	case plan.KeyMap:
+		return e.mapTo(t)
 	default:
 		return e.act(t)
 	}
@@ -256,6 +258,19 @@ func (e *encoder) clamp(t plan.Term) error {
 		&expr.Cmp{Op: expr.CmpOpGt, Register: 1, Data: size},
 		&expr.Immediate{Register: 1, Data: size},
 		&expr.Exthdr{SourceRegister: 1, Type: optionMSS, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt})
+	return nil
+}
+
+// mapTo keeps the host bits of a destination (NF_NAT_RANGE_NETMAP, since Linux 5.8).
+func (e *encoder) mapTo(t plan.Term) error {
+	p, err := netip.ParsePrefix(t.Arg)
+	numbers := map[string]uint32{"4": unix.NFPROTO_IPV4, "6": unix.NFPROTO_IPV6}
+	if err != nil || p != p.Masked() || t.Not || plan.FamilyOf(p.Addr()).String() != "ipv"+e.family {
+		return fmt.Errorf("it is no range of the destination's family")
+	}
+	r := plan.RangeOf(p)
+	e.add(&expr.Immediate{Register: 1, Data: r.From.AsSlice()}, &expr.Immediate{Register: 2, Data: r.To.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: numbers[e.family], RegAddrMin: 1, RegAddrMax: 2, Prefix: true})
 	return nil
 }
 

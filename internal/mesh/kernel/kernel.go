@@ -34,21 +34,21 @@ type Names struct {
 	// Former are names that count no longer: of links that bear one only the kernel's WireGuard
 	// is ours. One of a process ended with it, so what has such a name now belongs to another program.
 	Former bool
-	// Route says that they are those of 'tombolo route', which has no table of nftables.
-	Route bool
+	// Command is who has them, such as "tombolo route"; empty: the mesh.
+	Command string
 }
 
 // user is who has them, in faults.
 func (n Names) user() string {
-	if n.Route {
-		return "'tombolo route'"
+	if n.Command != "" {
+		return "'" + n.Command + "'"
 	}
 	return "the mesh"
 }
 
 // setting is what hints call the setting of a name.
 func (n Names) setting(name string) string {
-	if n.Route {
+	if n.Command != "" {
 		return name
 	}
 	return "mesh." + name
