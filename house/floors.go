@@ -70,9 +70,12 @@ func withoutEffects() []Package {
 			"what a node learns about the NAT in front of it, and which addresses others may try"},
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
-		{"internal/route/mapping", Deciders, false, "addresses here to addresses in clusters"},
+		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
 		{"internal/route/names", Deciders, false, "questions of DNS to those of a cluster, and its answers to ours"},
 		{"internal/route/answer", Deciders, false, "faults of a dial to what the caller's TCP sees"},
+
+		{"internal/vpn/openvpn", Deciders, false, "configuration files and management lines of OpenVPN, written and read"},
+		{"internal/vpn/network", Deciders, false, "ranges of a tunnel to what the kernel needs for it"},
 
 		{"internal/edge/clienthello", Deciders, false, "the first message of a TLS client to the name that it asks for"},
 		{"internal/edge/connecthead", Deciders, true, "the head of a CONNECT to the destination that it names"},
@@ -85,6 +88,7 @@ func withEffects() []Package {
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it answers with the caller's address"},
 		{"internal/route/netstack", Hands, false, "the TCP of connections whose packets come from a TUN device"},
+		{"internal/base/echo", Hands, false, "echo requests to one address"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,
@@ -116,6 +120,7 @@ func withEffects() []Package {
 		{"internal/stream/hub/...", Rooms, false, "accepts agents and opens streams"},
 		{"internal/stream/agent/...", Rooms, false, "dials out from the private side"},
 		{"internal/route", Rooms, false, "routed mode: connections from a TUN device, through hubs"},
+		{"internal/vpn", Rooms, false, "the reversed VPN by OpenVPN, which it starts"},
 		{"internal/mesh/...", Rooms, false, "nodes across sites"},
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/discovery/...", Rooms, false, "where members find each other"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/echo"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
@@ -103,7 +104,7 @@ func (t *targetDialer) Dial(ctx context.Context, p *policy.Policy, d wire.Dial,
 	case wire.NetworkUDP: // nobody answers, so there is nothing to race for
 		conn, err = t.dial(ctx, "udp", allowed[0].String())
 	default:
-		conn, err = openEcho(allowed[0].Addr())
+		conn, err = echo.Open(allowed[0].Addr())
 	}
 	if err != nil {
 		err = dialFault(target, allowed, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package echo_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/echo"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
@@ -15,7 +16,7 @@ import (
 // The kernel answers each request, with its number and data; two sockets do not get the answers of each other.
 func TestEcho(t *testing.T) {
 	for _, to := range []string{"127.0.0.1", "::1"} {
-		one, err := openEcho(netip.MustParseAddr(to))
+		one, err := echo.Open(netip.MustParseAddr(to))
 		if fault.Has(err, fault.CodeDialUnreachable) {
 			t.Logf("%s: %v", to, err) // without the right, or without the family
 			continue
@@ -24,7 +25,7 @@ func TestEcho(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer one.Close()
-		other, err := openEcho(netip.MustParseAddr(to))
+		other, err := echo.Open(netip.MustParseAddr(to))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package echo sends echo requests to one address, and reads their answers (RFC 792, RFC 4443). It waits for none.
+package echo
 
 import (
 	"encoding/binary"
@@ -34,9 +35,9 @@ type echoSocket interface {
 	syscall.Conn
 }
 
-// openEcho opens a socket for an address. It needs no privilege where net.ipv4.ping_group_range has our group, and
+// Open opens a socket for an address. It needs no privilege where net.ipv4.ping_group_range has our group, and
 // CAP_NET_RAW elsewhere. Its errors are faults.
-func openEcho(to netip.Addr) (net.Conn, error) {
+func Open(to netip.Addr) (net.Conn, error) {
 	e := &echo{asks: ipv4.ICMPTypeEcho, reply: ipv4.ICMPTypeEchoReply, proto: unix.IPPROTO_ICMP}
 	family, raw := unix.AF_INET, "ip4:icmp"
 	var at unix.Sockaddr
@@ -61,11 +62,11 @@ func openEcho(to netip.Addr) (net.Conn, error) {
 			}
 			return e, nil
 		}
-		return nil, fault.New(fault.CodeDialUnreachable, "the agent may not send echo requests").
+		return nil, fault.New(fault.CodeDialUnreachable, "this process may not send echo requests").
 			Because(errors.Join(err, rawErr)).
-			Hint("let it: sysctl -w net.ipv4.ping_group_range='0 2147483647' on its machine or in its pod, or CAP_NET_RAW")
+			Hint("let it: sysctl -w net.ipv4.ping_group_range='0 2147483647' on this machine or in this pod, or CAP_NET_RAW")
 	}
-	return nil, fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from the agent", to).Because(err)
+	return nil, fault.Newf(fault.CodeDialUnreachable, "%s cannot be reached from here", to).Because(err)
 }
 
 func connected(family, proto int, to unix.Sockaddr) (*net.UDPConn, error) {
