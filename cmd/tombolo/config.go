@@ -28,6 +28,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/route"
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
+	"github.com/tombolo-io/tombolo/internal/vpn"
 )
 
 //go:embed example/hub.yaml
@@ -59,6 +60,12 @@ var exampleController string
 
 //go:embed example/route.yaml
 var exampleRoute string
+
+//go:embed example/vpn-server.yaml
+var exampleVPNServer string
+
+//go:embed example/vpn-client.yaml
+var exampleVPNClient string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -121,6 +128,14 @@ func configKinds() []configKind {
 		}},
 		{v1alpha1.KindRouteConfig, "route", exampleRoute, func(file string, data []byte) ([]string, error) {
 			_, err := route.ParseConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindVPNServerConfig, "vpn-server", exampleVPNServer, func(file string, data []byte) ([]string, error) {
+			_, err := vpn.ParseServerConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindVPNClientConfig, "vpn-client", exampleVPNClient, func(file string, data []byte) ([]string, error) {
+			_, err := vpn.ParseClientConfig(file, data)
 			return nil, err
 		}},
 	}

@@ -87,6 +87,8 @@ const (
 	CodeMeshAway    Code = "mesh_unreachable"
 	CodeEdgeAway    Code = "edge_unreachable"
 	CodeRouteAway   Code = "route_unreachable"
+	CodeVPNAway     Code = "vpn_unreachable"
+	CodeVPNDown     Code = "vpn_down"
 )
 
 // Entry is one row of the table of codes.
@@ -184,5 +186,7 @@ func Table() []Entry {
 		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not ready yet."},
 		{CodeEdgeAway, Unavailable, "No 'tombolo edge' answers at its admin socket."},
 		{CodeRouteAway, Unavailable, "No 'tombolo route' answers at its admin socket."},
+		{CodeVPNAway, Unavailable, "No 'tombolo vpn' answers at its admin socket."},
+		{CodeVPNDown, Unavailable, "No packets pass through the tunnel."},
 	}
 }

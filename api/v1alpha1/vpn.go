@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// The kinds of the two ends of a tunnel of OpenVPN.
+const (
+	KindVPNServerConfig = "VPNServerConfig"
+	KindVPNClientConfig = "VPNClientConfig"
+)
+
+// VPNServerConfig configures the end of a reversed VPN that is beside a control plane: clusters dial in, and their
+// ranges are routed here.
+type VPNServerConfig struct {
+	TypeMeta
+	VPNCommon
+
+	// Listen is where clients dial in, host:port. Default :1194.
+	Listen string `json:"listen,omitempty"`
+	// Clients are the common names of certificates that may dial in, with an identity of files. One of a bundle lets in
+	// the vpn-clients of its cluster.
+	Clients []string `json:"clients,omitempty"`
+	// Ranges are those of the cluster.
+	Ranges []RouteRange `json:"ranges"`
+	// LocalRanges are used on this side, such as pods of the seed: no range of the cluster may overlap them.
+	LocalRanges []string `json:"localRanges,omitempty"`
+	// Rule is the priority of the rule that leads into the table. Default 32512.
+	Rule int `json:"rule,omitempty"`
+	// Connect serves HTTP CONNECT into the ranges. Default off.
+	Connect *VPNConnect `json:"connect,omitempty"`
+}
+
+// VPNClientConfig configures the end of a reversed VPN that is in a cluster: it dials out, and lets in who comes
+// through the tunnel.
+type VPNClientConfig struct {
+	TypeMeta
+	VPNCommon
+
+	// Servers are dialled all at once; each is a tunnel of its own.
+	Servers []VPNServer `json:"servers"`
+	// ServerName is the common name that the server's certificate must have. Default with a bundle: that of a vpn-server
+	// of the cluster; without: any that the CA has made for a server.
+	ServerName string `json:"serverName,omitempty"`
+	// Ranges are those of the cluster that may be reached through the tunnel. What has an "as" is reached by that.
+	Ranges []RouteRange `json:"ranges,omitempty"`
+	// Routes are ranges on the server's side that are reached through the tunnel. Default none. What a server pushes does
+	// not count.
+	Routes []string `json:"routes,omitempty"`
+	// Rule is the priority of the rule that leads into the table of the first tunnel; that of the next one follows.
+	// Default 32512.
+	Rule int `json:"rule,omitempty"`
+}
+
+// VPNCommon is what both ends have.
+type VPNCommon struct {
+	// Cluster is the name of the cluster.
+	Cluster string `json:"cluster"`
+	// Protocol is tcp or udp. Default tcp.
+	Protocol string `json:"protocol,omitempty"`
+	// Identity says who this end is, and whom it believes.
+	Identity VPNIdentity `json:"identity"`
+	// TLSAuth is a file with a static key that signs handshakes. The other end has the same one.
+	TLSAuth string `json:"tlsAuth,omitempty"`
+	// TLSCrypt is a file with a static key that encrypts handshakes, in place of tlsAuth.
+	TLSCrypt string `json:"tlsCrypt,omitempty"`
+	// Transfer are the networks between both ends, at most one of each family: a client takes no address outside of
+	// them. Two servers of one client have networks of their own. Default 192.168.123.0/24 and fd8f:6d53:b97a:1::/96.
+	Transfer []string `json:"transfer,omitempty"`
+	// MTU is that of the tunnel. Default 1500.
+	MTU int `json:"mtu,omitempty"`
+	// Link is the name of the TUN device; a client appends the number of the tunnel. Default tombolo-vpn.
+	Link string `json:"link,omitempty"`
+	// Table is the number of the routing table; that of a client's next tunnel follows. Default 182.
+	Table int `json:"table,omitempty"`
+	// Program is OpenVPN. Default openvpn, as found by PATH.
+	Program string `json:"program,omitempty"`
+	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8449 for a server, and
+	// 127.0.0.1:8450 for a client.
+	HealthListen string `json:"healthListen,omitempty"`
+	// RunDir holds the admin socket and files for OpenVPN. Default /run/tombolo.
+	RunDir string `json:"runDir,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+}
+
+// VPNIdentity is either one file of 'tombolo certificate issue', or three files of another CA.
+type VPNIdentity struct {
+	// Bundle is made by 'tombolo certificate issue --role vpn-server' or vpn-client. It is read again when it changes.
+	Bundle string `json:"bundle,omitempty"`
+	// Certificate is a PEM file, with intermediates if there are some.
+	Certificate string `json:"certificate,omitempty"`
+	// Key is the PEM file of its private key.
+	Key string `json:"key,omitempty"`
+	// CA is the PEM file of those that have made the certificates of the other end.
+	CA string `json:"ca,omitempty"`
+}
+
+// VPNServer is a server as a client dials it.
+type VPNServer struct {
+	// Address is host:port.
+	Address string `json:"address"`
+	// Proxy is what leads to it. Default none.
+	Proxy *VPNProxy `json:"proxy,omitempty"`
+	// Transfer are the networks of this server, in place of the client's.
+	Transfer []string `json:"transfer,omitempty"`
+}
+
+// VPNProxy is an HTTP proxy, such as an edge or Istio's gateway.
+type VPNProxy struct {
+	// Address is host:port.
+	Address string `json:"address"`
+	// Header names the server to the proxy. Default Reversed-VPN if there is a destination.
+	Header string `json:"header,omitempty"`
+	// Destination is the value of the header, such as outbound|1194||vpn-seed-server.shoot--p--s.svc.cluster.local.
+	Destination string `json:"destination,omitempty"`
+}
+
+// VPNConnect serves HTTP CONNECT (RFC 9110 section 9.3.6) to kube-apiserver.
+type VPNConnect struct {
+	// Listen is host:port. Default :9443.
+	Listen string `json:"listen,omitempty"`
+	// Certificate and Key are PEM files of the listener. Default those of the identity.
+	Certificate string `json:"certificate,omitempty"`
+	Key         string `json:"key,omitempty"`
+	// ClientCA is the PEM file of those that have made the certificates of clients. Default, with a bundle: its CA, and
+	// the role client for the cluster.
+	ClientCA string `json:"clientCA,omitempty"`
+	// Connections bounds those that are open at a time. Default 8192.
+	Connections int `json:"connections,omitempty"`
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// VPN are the metrics of one end of a tunnel. A peer is a client by the name of its certificate, or a server by its
+// address: there are a few.
+type VPN struct {
+	Up       *prometheus.GaugeVec   // peer
+	Bytes    *prometheus.CounterVec // peer, direction: in or out
+	Starts   prometheus.Counter
+	Refused  prometheus.Counter
+	Switches prometheus.Counter
+	Connects *prometheus.CounterVec // outcome
+}
+
+// NewVPN registers the metrics of one end. open is how many CONNECTs are, read when metrics are scraped.
+func NewVPN(reg prometheus.Registerer, open func() float64) *VPN {
+	f := factory{reg}
+	m := &VPN{
+		Up:     f.gaugeVec("tombolo_vpn_up", "1 if packets pass to a peer.", "peer"),
+		Bytes:  f.counterVec("tombolo_vpn_bytes_total", "Bytes on the wire, by peer and direction.", "peer", "direction"),
+		Starts: f.counter("tombolo_vpn_starts_total", "Starts of OpenVPN, also after it ended."),
+		Refused: f.counter("tombolo_vpn_refused_clients_total",
+			"Clients that a server sent away, although the CA has made their certificates."),
+		Switches: f.counter("tombolo_vpn_switches_total", "Clients whose place another one had to take."),
+		Connects: f.counterVec("tombolo_vpn_connects_total", "CONNECTs, by outcome.", "outcome"),
+	}
+	f.gaugeFunc("tombolo_vpn_connections", "CONNECTs that are open.", open)
+	return m
+}

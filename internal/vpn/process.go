@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vpn
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
+	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
+)
+
+// process is one OpenVPN, started again whenever it ends. It belongs to the goroutine of run, in which it is also told
+// about events.
+type process struct {
+	program string
+	dir     string // its own, for its files and its socket
+	log     *slog.Logger
+	// prepare returns what is written to files of dir before each start: file names and their content.
+	prepare func() (map[string][]byte, error)
+	// handle is told of each event. What it sends goes to the management interface.
+	handle func(e openvpn.Event, send func(command string))
+	// tick is called now and then while it runs.
+	tick  func(send func(command string))
+	every time.Duration
+	// ended is told why it does not run.
+	ended func(f *fault.Fault)
+	again chan struct{} // a message: start it again, because files changed
+}
+
+// configFile is the name of the configuration.
+const configName, socketName = "openvpn.conf", "management.sock"
+
+func (p *process) socket() string { return filepath.Join(p.dir, socketName) }
+
+// restart has it started again. It may be called by anybody.
+func (p *process) restart() {
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps it running until ctx ends.
+func (p *process) run(ctx context.Context) error {
+	ends := 0
+	for {
+		began := time.Now()
+		f := p.once(ctx)
+		if run.Ended(ctx) != nil {
+			return nil
+		}
+		if time.Since(began) > steady {
+			ends = 0
+		}
+		p.ended(f)
+		if f == nil { // asked to
+			continue
+		}
+		p.log.Warn("OpenVPN does not run", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		if !run.Wait(ctx, run.Backoff(ends, restartMost, 0)) {
+			return nil
+		}
+		ends++
+	}
+}
+
+// once runs it once. Without a fault it was asked to end.
+func (p *process) once(ctx context.Context) *fault.Fault {
+	files, err := p.prepare()
+	if err != nil {
+		return fault.From(err)
+	}
+	for name, data := range files {
+		if err := store.Write(filepath.Join(p.dir, name), data); err != nil {
+			return fault.New(fault.CodeInternal, "a file for OpenVPN cannot be written").Because(err)
+		}
+	}
+	ln, err := listen(p.socket())
+	if err != nil {
+		return fault.From(err)
+	}
+	defer ln.Close()
+	words := &tail{}
+	cmd := exec.Command(p.program, "--config", filepath.Join(p.dir, configName))
+	cmd.Stdout, cmd.Stderr = words, words
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals of a terminal are for us
+	cmd.WaitDelay = stopWait
+	if err := cmd.Start(); err != nil {
+		return fault.New(fault.CodeUnsupported, "OpenVPN cannot be started").Because(err).
+			Hint("apt-get install openvpn, or name it with program")
+	}
+	g := run.NewGroup(ctx)
+	gone := make(chan struct{})
+	g.Do(func(context.Context) { _ = cmd.Wait(); close(gone) }) // how it ended is told from its last words
+	asked := p.serve(g, ln, gone)
+	select { // it ends when its management interface does
+	case <-gone:
+	case <-time.After(stopWait):
+		_ = cmd.Process.Kill() // it may have ended
+	}
+	g.Stop()
+	_ = g.Wait()
+	if asked {
+		return nil
+	}
+	return fault.New(fault.CodeVPNDown, "OpenVPN ended").Whyf("%s", words.text()).
+		Hint("its log is in ours, at level debug")
+}
+
+// listen makes the management socket. One of an OpenVPN that was killed is replaced.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fault.New(fault.CodeConfig, "the management socket "+path+" cannot be made").Because(err).
+			Hint("choose another runDir")
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fault.New(fault.CodeConfig, "the management socket "+path+" cannot be made").Because(err).
+			Hint("choose another runDir")
+	}
+	return ln, nil
+}
+
+// serve speaks with a started OpenVPN until it ends, or is to end, which it reports.
+func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}) (asked bool) {
+	ctx := g.Context()
+	coming := make(chan net.Conn, 1)
+	g.Do(func(context.Context) {
+		_ = ln.SetDeadline(time.Now().Add(attachWait))
+		if conn, err := ln.Accept(); err == nil {
+			coming <- conn
+		}
+		close(coming)
+	})
+	var conn net.Conn
+	select {
+	case conn = <-coming:
+	case <-gone:
+	case <-ctx.Done():
+		asked = true
+	}
+	if conn == nil {
+		ln.Close()
+		if late := <-coming; late != nil {
+			late.Close()
+		}
+		return asked
+	}
+	defer conn.Close()
+	read := make(chan string, lines)
+	g.Do(func(ctx context.Context) {
+		defer close(read)
+		in := bufio.NewScanner(conn)
+		for in.Scan() {
+			select {
+			case read <- in.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	send := func(command string) {
+		_ = conn.SetWriteDeadline(time.Now().Add(stopWait))
+		_, _ = io.WriteString(conn, command+"\n") // a socket that takes nothing ends soon, which is read
+	}
+	reader := &openvpn.Reader{}
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			send(openvpn.Stop())
+			return true
+		case <-p.again:
+			p.log.Info("OpenVPN is started again")
+			send(openvpn.Stop())
+			return true
+		case <-tick.C:
+			p.tick(send)
+		case line, more := <-read:
+			if !more {
+				return false
+			}
+			switch e := reader.Line(line).(type) {
+			case nil:
+			case openvpn.Hold:
+				for _, command := range openvpn.Begin() {
+					send(command)
+				}
+			case openvpn.Log:
+				p.log.Log(ctx, level(e), "OpenVPN says", "text", untrusted.Text(e.Text, reason))
+			case openvpn.Answer:
+				if !e.OK {
+					p.log.Warn("OpenVPN refused a command", "text", untrusted.Text(e.Text, reason))
+				}
+			default:
+				p.handle(e, send)
+			}
+		}
+	}
+}
+
+// level is how loud OpenVPN's own words are: what counts is told by its states.
+func level(l openvpn.Log) slog.Level {
+	switch l.Flags {
+	case "F":
+		return slog.LevelError
+	case "N", "W":
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// tail keeps the last bytes of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, b...)
+	if n := len(t.end) - lastWords; n > 0 {
+		t.end = append([]byte{}, t.end[n:]...)
+	}
+	return len(b), nil
+}
+
+// text is the last line.
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := ""
+	for line := range strings.Lines(string(t.end)) {
+		if line = strings.TrimSpace(line); line != "" {
+			last = line
+		}
+	}
+	if last == "" {
+		return "it said nothing"
+	}
+	return untrusted.Text(last, reason)
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vpn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/vpn/network"
+)
+
+// The folders of both ends in a run directory.
+const serverDir, clientDir = "vpn-server", "vpn-client"
+
+func dirOf(runDir, of string) string { return filepath.Join(runDir, of) }
+
+// ServerSocket is where a server with this run directory serves its admin API.
+func ServerSocket(runDir string) string { return filepath.Join(dirOf(runDir, serverDir), "vpn.sock") }
+
+// ClientSocket is where a client with this run directory serves its admin API.
+func ClientSocket(runDir string) string { return filepath.Join(dirOf(runDir, clientDir), "vpn.sock") }
+
+// open refuses a tunnel that could not work or would harm others, and makes its link.
+func open(h host, t network.Tunnel) (state, error) {
+	if lacks := kernel.Able(true); len(lacks) > 0 {
+		return nil, lacks[0]
+	}
+	k, err := h.openKernel(names(t))
+	if err != nil {
+		return nil, err
+	}
+	if clashes := k.Check(t.State()); len(clashes) > 0 {
+		return nil, errors.Join(clashes[0], k.Close())
+	}
+	if err := h.makeTun(t.Link); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	if err := apply(k, t.State()); err != nil {
+		return nil, errors.Join(err, apply(k, plan.State{}), k.Close())
+	}
+	return k, nil
+}
+
+// shut takes back what open and what followed changed.
+func shut(k state) error {
+	if k == nil {
+		return nil
+	}
+	return errors.Join(apply(k, plan.State{}), k.Close())
+}
+
+// room is what both ends serve beside the tunnel.
+type room struct{ health, admin net.Listener }
+
+func (o room) close() error { return errors.Join(unlessClosed(o.health), unlessClosed(o.admin)) }
+
+func unlessClosed(ln net.Listener) error {
+	if ln == nil {
+		return nil
+	}
+	if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (c common) listen(ctx context.Context, socket string) (o room, err error) {
+	ln, err := listener.ListenUnix("runDir", socket) // also the lock of the run directory
+	if err != nil {
+		return o, err
+	}
+	o.admin = ln
+	if o.health, err = listener.Listen(ctx, "healthListen", c.HealthListen); err != nil {
+		return o, errors.Join(err, o.admin.Close())
+	}
+	return o, nil
+}
+
+// Run serves until ctx ends. What it changed in the kernel goes with it. hard cuts the end short.
+func (s *Server) Run(ctx, hard context.Context) (err error) {
+	if s.version, err = s.host.version(ctx, s.cfg.Program); err != nil {
+		return err
+	}
+	if s.who, err = s.cfg.read(id.RoleVPNServer); err != nil {
+		return err
+	}
+	front, err := s.newConnect()
+	if err != nil {
+		return err
+	}
+	o, err := s.cfg.listen(ctx, ServerSocket(s.cfg.RunDir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	s.healthAt = o.health.Addr().String()
+	if err := front.listen(ctx); err != nil {
+		return err
+	}
+	defer front.close()
+	dir := filepath.Join(dirOf(s.cfg.RunDir, serverDir), "openvpn")
+	if err := mkdirs(dir); err != nil {
+		return err
+	}
+	k, err := open(s.host, s.cfg.tunnel())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shut(k)) }()
+	s.process = &process{program: s.cfg.Program, dir: dir, log: s.log,
+		prepare: s.prepare, handle: s.handle, tick: s.tick, every: probeEvery, again: make(chan struct{}, 1),
+		ended: func(f *fault.Fault) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.peers, s.down, s.state = nil, f, ""
+		}}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	s.probes = run.NewGroup(inner)
+	g := run.NewGroup(inner)
+	g.Go("OpenVPN", s.process.run)
+	g.Go("files", func(ctx context.Context) error { return follow(ctx, s.cfg.common, s.process.restart) })
+	g.Go("CONNECT", front.serve)
+	s.log.Info("waiting for clients", "listen", s.cfg.Listen, "openvpn", s.version)
+	defer func() {
+		s.probes.Stop()
+		_ = s.probes.Wait() // they return nothing
+	}()
+	return serving{o, s.unready, s.api(), s.log, s.reg}.until(ctx, g, func() {
+		s.draining.Store(true)
+		front.drain(hard)
+		cancel()
+	})
+}
+
+// Run dials until ctx ends. What it changed in the kernel goes with it.
+func (c *Client) Run(ctx, _ context.Context) (err error) {
+	if c.version, err = c.host.version(ctx, c.cfg.Program); err != nil {
+		return err
+	}
+	if _, err = c.cfg.read(id.RoleVPNClient); err != nil {
+		return err
+	}
+	o, err := c.cfg.listen(ctx, ClientSocket(c.cfg.RunDir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	c.healthAt = o.health.Addr().String()
+	for _, e := range c.ends {
+		if err := mkdirs(e.process.dir); err != nil {
+			return err
+		}
+		if err := e.open(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, shut(e.kernel)) }()
+	}
+	undo, err := c.host.forward(c.cfg.families())
+	defer func() { err = errors.Join(err, undo()) }()
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g := run.NewGroup(inner)
+	for _, e := range c.ends {
+		g.Go("OpenVPN", e.process.run)
+	}
+	g.Go("files", func(ctx context.Context) error {
+		return follow(ctx, c.cfg.common, func() {
+			for _, e := range c.ends {
+				e.process.restart()
+			}
+		})
+	})
+	return serving{o, c.unready, c.api(), c.log, c.reg}.until(ctx, g, func() {
+		c.draining.Store(true)
+		cancel()
+	})
+}
+
+// follow calls changed when files of an identity are others than they were.
+func follow(ctx context.Context, c common, changed func()) error {
+	seen := stampsOf(c.sources())
+	for run.Wait(ctx, watchFiles) {
+		if now := stampsOf(c.sources()); seen.changed(now) {
+			seen = now
+			changed()
+		}
+	}
+	return nil
+}
+
+// mkdirs makes the folders of processes.
+func mkdirs(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fault.New(fault.CodeConfig, "the folder "+dir+" cannot be made").Because(err).Hint("choose another runDir")
+		}
+	}
+	return nil
+}
+
+// serving is what an end serves beside its tunnels.
+type serving struct {
+	room
+	ready func() *fault.Fault
+	api   http.Handler
+	log   *slog.Logger
+	reg   *prometheus.Registry
+}
+
+// until serves in g until ctx ends or something of g does; then it drains, which ends g.
+func (s serving) until(ctx context.Context, g *run.Group, drain func()) error {
+	health := listener.Health{Metrics: s.reg, Log: s.log, Ready: s.ready}
+	g.Go("health", func(ctx context.Context) error { return health.Serve(ctx, s.health) })
+	g.Go("admin socket", func(ctx context.Context) error {
+		shed := func() { s.log.Debug("a silent connection of the admin socket was closed for a newer one") }
+		srv := listener.HTTP{Handler: s.api, Header: limit.RequestHeader, Log: s.log, Conn: listener.WithFew}
+		return srv.Serve(ctx, listener.Few(s.admin, socketConns, shed))
+	})
+	over, ended := context.WithCancel(g.Context()) // the group has failed
+	defer ended()
+	g.Do(func(ctx context.Context) { <-ctx.Done(); ended() })
+	select {
+	case <-ctx.Done():
+	case <-over.Done():
+	}
+	drain()
+	return g.Wait()
+}
