@@ -371,3 +371,14 @@ func (r *vpnRig) killOpenVPN(dir string) {
 		r.t.Fatal(err)
 	}
 }
+
+// wrote wants a text in a log.
+func (r *vpnRig) wrote(log, text string) error {
+	data, err := os.ReadFile(log)
+	if err == nil && !strings.Contains(string(data), text) {
+		err = fmt.Errorf("%s does not say %s", filepath.Base(log), text)
+	}
+	return err
+}
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
