@@ -65,7 +65,7 @@ type VPNCommon struct {
 	// Transfer are the networks between both ends, at most one of each family: a client takes no address outside of
 	// them. Two servers of one client have networks of their own. Default 192.168.123.0/24 and fd8f:6d53:b97a:1::/96.
 	Transfer []string `json:"transfer,omitempty"`
-	// MTU is that of the tunnel. Default 1500.
+	// MTU is that of the tunnel, the same on both ends. Default 1500, with udp 1400.
 	MTU int `json:"mtu,omitempty"`
 	// Link is the name of the TUN device; a client appends the number of the tunnel. Default tombolo-vpn.
 	Link string `json:"link,omitempty"`

@@ -36,13 +36,14 @@ type host struct {
 	unprivileged func() (user, group string)
 	forward      func(families []plan.Family) (undo func() error, err error)
 	version      func(ctx context.Context, program string) (string, error)
+	around       func(ours string) []network.Part // networks of this machine, without those of links of ours
 }
 
 func newHost() host {
 	return host{
 		openKernel: func(n kernel.Names) (state, error) { return kernel.New(n) },
 		makeTun:    kernel.MakeTun, answers: answers, hasIPv6: hasIPv6, unprivileged: unprivileged, forward: forward,
-		version: version,
+		version: version, around: around,
 	}
 }
 
@@ -128,4 +129,41 @@ func forward(families []plan.Family) (undo func() error, err error) {
 		undo = func() error { return errors.Join(before(), os.WriteFile(path, was, 0o644)) }
 	}
 	return undo, nil
+}
+
+// around are the networks in which this machine has addresses. Links whose names begin with ours are not
+// among them.
+func around(ours string) (out []network.Part) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, l := range links {
+		addrs, err := l.Addrs()
+		if err != nil || strings.HasPrefix(l.Name, ours) {
+			continue
+		}
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			out = append(out, network.Part{What: "which this machine has at " + l.Name, Range: p.Masked()})
+		}
+	}
+	return out
+}
+
+// apart refuses ranges that are those of this machine: it would no longer reach what is there.
+func (h host) apart(ours string, parts []network.Part) error {
+	for _, own := range h.around(ours) {
+		for _, p := range parts {
+			if p.Range.Overlaps(own.Range) {
+				return fault.Newf(fault.CodeConfig, "%s, and %s, overlap", p, own).
+					Whyf("this machine would no longer reach its own network").
+					Hint("reach the range by other addresses with 'as', on both ends; or write another transfer")
+			}
+		}
+	}
+	return nil
 }

@@ -98,6 +98,9 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 	if s.who, err = s.cfg.read(id.RoleVPNServer); err != nil {
 		return err
 	}
+	if err := s.host.apart(s.cfg.OpenVPN.Link, s.cfg.parts()); err != nil {
+		return err
+	}
 	front, err := s.newConnect()
 	if err != nil {
 		return err
@@ -153,6 +156,9 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 		return err
 	}
 	if _, err = c.cfg.read(id.RoleVPNClient); err != nil {
+		return err
+	}
+	if err := c.host.apart(c.cfg.OpenVPN.Link, c.cfg.parts()); err != nil {
 		return err
 	}
 	o, err := c.cfg.listen(ctx, ClientSocket(c.cfg.RunDir))
