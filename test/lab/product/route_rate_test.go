@@ -28,11 +28,18 @@ import (
 )
 
 // TestRouteRate carries bytes into a cluster and out of it: by a routed connection, and by a CONNECT of the same machine
-// to the same hub, in turns. All bytes arrive; how fast, and at which cost, it prints: 'make bench-route' takes more.
+// to the same hub, in turns. All bytes arrive; how fast, and at which cost, it prints: 'make bench-route' takes more, and
+// OpenVPN at MTU 1500 through a CONNECT proxy beside them. TOMBOLO_LAB_LOSS drops one packet in so many on the cluster's
+// uplink, in each direction.
 func TestRouteRate(t *testing.T) {
 	rounds, size, idle := 1, int64(4<<20), 20
 	if n, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_ROUNDS")); err == nil {
 		rounds, size, idle = n, 512<<20, 2000
+	}
+	loss, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_LOSS"))
+	lossy := err == nil && loss > 1
+	if lossy {
+		size, idle = 64<<20, 20
 	}
 	r := newRouteRig(t)
 	r.counts(r.world.Sites[0].Backend, lab.BackendAddr+":7002")
@@ -51,21 +58,33 @@ func TestRouteRate(t *testing.T) {
 		{"CONNECT", func() (net.Conn, error) { return r.connect(target) }, pids},
 		{"routed", func() (net.Conn, error) { return r.dial(target) }, append(slices.Clone(pids), r.route.process.Pid())},
 	}
+	if rounds > 1 || idle > 20 || lossy {
+		ways = append(ways, r.byOpenVPN(t))
+	}
+	if lossy {
+		r.lose(uint32(loss))
+	}
 	for _, up := range []bool{true, false} {
 		results := map[string][]figure{}
-		ratios := []float64{}
+		ratios := map[string][]float64{}
 		for round := range rounds {
 			for i := range ways {
 				w := ways[(round+i)%len(ways)]
 				results[w.name] = append(results[w.name], w.bulk(t, up, size))
 			}
-			ratios = append(ratios, results["routed"][round].rate/results["CONNECT"][round].rate)
+			for _, w := range ways {
+				if w.name != "routed" {
+					ratios[w.name] = append(ratios[w.name], results["routed"][round].rate/results[w.name][round].rate)
+				}
+			}
 		}
 		for _, w := range ways {
 			f := middle(results[w.name], func(f figure) float64 { return f.rate })
 			t.Logf("up %-5v %-8s %6.0f MB/s  %5.2f s of processors per GB", up, w.name, f.rate, f.cpu)
 		}
-		t.Logf("up %-5v routed / CONNECT: %.2f", up, middle(ratios, func(x float64) float64 { return x }))
+		for name, all := range ratios {
+			t.Logf("up %-5v routed / %s: %.2f", up, name, middle(all, func(x float64) float64 { return x }))
+		}
 	}
 	for _, w := range ways {
 		var dials, turns []float64
@@ -92,6 +111,26 @@ func TestRouteRate(t *testing.T) {
 	}
 	t.Logf("%d idle connections: %.1f KiB each in 'tombolo route'", idle,
 		float64(labtest.Resident(t, r.route.process.Pid())-before)/1024/float64(idle))
+}
+
+// byOpenVPN is a way by OpenVPN, from the machine that routes, through the edge.
+func (r *routeRig) byOpenVPN(t *testing.T) way {
+	v := r.vpn(r.host, routeAddr)
+	server := v.startServer(v.seed, "server", fmt.Sprintf("identity: {bundle: %s}\n", v.path("server.pem")))
+	v.ready(v.startClient(0, throughEdge), 8450)
+	v.ready(server, 8449)
+	pids := []int{v.front.process.Pid(), v.openVPN(v.path("run-server/vpn-server/openvpn")), v.openVPN(v.path("run-client-1/vpn-client/0"))}
+	return way{"OpenVPN", func() (net.Conn, error) { return r.dial(mapped("7002")) }, pids}
+}
+
+// lose drops one packet in so many on the cluster's uplink.
+func (r *routeRig) lose(oneIn uint32) {
+	r.t.Helper()
+	for h, link := range map[*lab.Host]string{r.world.Sites[0].Gateway: "wan", r.world.Internet: "site1"} {
+		if err := errors.Join(lab.SinglePackets(h, link), lab.Lose(h, link, oneIn).On()); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 }
 
 // way is one way of carrying bytes, with the processes that do it.

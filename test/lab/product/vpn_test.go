@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,20 +44,26 @@ type vpnRig struct {
 }
 
 func newVPNRig(t *testing.T, word string, agents int) *vpnRig {
-	r := &vpnRig{rig: newRig(t, word, 1, agents)}
-	r.seed, r.edge = r.server("seed", seedAddr), r.server("edge", edgeAddr)
+	r := newRig(t, word, 1, agents)
+	seed := r.server("seed", seedAddr)
 	r.startHub()
 	r.startAgent(0, 0) // a cluster is known by its first agent
-	r.vpnDir = filepath.Join(r.dir, "vpn")
+	return r.vpn(seed, seedAddr)
+}
+
+// vpn makes what both ends need, for a server at a host.
+func (of *rig) vpn(seed *lab.Host, addr string) *vpnRig {
+	of.t.Helper()
+	r := &vpnRig{rig: of, vpnDir: filepath.Join(of.dir, "vpn"), seed: seed, edge: of.server("edge", edgeAddr)}
 	if err := os.Mkdir(r.vpnDir, 0o755); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	r.issue("server", "vpn-server", "--host", seedAddr, "--host", otherSeedAddr)
+	r.issue("server", "vpn-server", "--host", addr, "--host", otherSeedAddr)
 	r.issue("apiserver", "client")
 	if _, err := labtest.Run(r.world.Control, startWithin, nil, r.program, "vpn", "key", "--out", r.path("tls.key")); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	r.startFront()
+	r.startFront(addr)
 	return r
 }
 
@@ -77,14 +84,14 @@ func (r *vpnRig) write(name, text string) string {
 }
 
 // startFront starts the edge with its CONNECT port.
-func (r *vpnRig) startFront() {
+func (r *vpnRig) startFront(server string) {
 	r.t.Helper()
 	r.write("tenant.yaml", `apiVersion: tombolo.dev/v1alpha1
 kind: EdgeTenant
 metadata: {name: c1}
 spec:
   ways:
-  - {flow: vpn, destinations: ["`+vpnDestination+`"], upstreams: ["`+seedAddr+`:1194"]}
+  - {flow: vpn, destinations: ["`+vpnDestination+`"], upstreams: ["`+server+`:1194"]}
 `)
 	config := r.write("edge.yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
 kind: EdgeConfig
@@ -363,13 +370,22 @@ func (r *vpnRig) refusals() {
 // killOpenVPN kills the process with a configuration in a folder.
 func (r *vpnRig) killOpenVPN(dir string) {
 	r.t.Helper()
+	if err := syscall.Kill(r.openVPN(dir), syscall.SIGKILL); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// openVPN is the process with a configuration in a folder.
+func (r *vpnRig) openVPN(dir string) (pid int) {
+	r.t.Helper()
 	out, err := exec.Command("pgrep", "-f", "--", "--config "+filepath.Join(dir, "openvpn.conf")).Output()
 	if err == nil {
-		err = exec.Command("kill", "-9", strings.TrimSpace(string(out))).Run()
+		pid, err = strconv.Atoi(strings.TrimSpace(string(out)))
 	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	return pid
 }
 
 // wrote wants a text in a log.
