@@ -172,17 +172,21 @@ func granted(s openvpn.State, t transfer) (out []netip.Addr, f *fault.Fault) {
 
 // stood says what it means that a connection ended in some state of OpenVPN.
 func stood(state, detail string) *fault.Fault {
-	f := fault.New(fault.CodeVPNDown, "the tunnel is not connected").Whyf("%s after %s", detail, state)
+	return fault.New(fault.CodeVPNDown, "the tunnel is not connected").Whyf("%s after %s", detail, state).
+		Hint("%s", remedy(state))
+}
+
+// remedy is what to look at if a connection gets no further than a state of OpenVPN.
+func remedy(state string) string {
 	switch state {
 	case openvpn.Wait:
-		return f.Hint("the server did not answer the first packet: compare tlsAuth or tlsCrypt of both ends, and what is " +
-			"at its address")
+		return "the server did not answer the first packet: compare tlsAuth or tlsCrypt of both ends, and what is at its address"
 	case openvpn.Auth:
-		return f.Hint("the handshake failed: compare the CA of both ends, and look at the server's log for this client")
+		return "the handshake failed: compare the CA of both ends, and look at the server's log for this client"
 	case openvpn.Connected:
-		return f.Hint("the connection was lost, or the server sent this client away: see its log")
+		return "the connection was lost, or the server sent this client away: see its log"
 	}
-	return f.Hint("the server cannot be reached: look at its address and at the proxy in between")
+	return "the server cannot be reached: look at its address and at the proxy in between"
 }
 
 func (e *end) ended(f *fault.Fault) {
@@ -210,7 +214,8 @@ func (e *end) unready() *fault.Fault {
 	case e.state != openvpn.Connected && e.why != nil:
 		return e.why
 	case e.state != openvpn.Connected:
-		return fault.New(fault.CodeVPNDown, "the tunnel is not connected yet").Whyf("OpenVPN is at %s", shown(e.state))
+		return fault.New(fault.CodeVPNDown, "the tunnel is not connected yet").Whyf("OpenVPN is at %s", shown(e.state)).
+			Hint("%s", remedy(e.state))
 	case e.why != nil:
 		return e.why
 	case e.now().Sub(e.heard) > readyWithin:

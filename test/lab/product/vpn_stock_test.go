@@ -11,10 +11,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -197,7 +199,8 @@ ranges: [{range: 10.42.0.0/24}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := r.startEnd(cluster, "client", "client", r.write("client.yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
+	start := func(key string) *role {
+		return r.startEnd(cluster, "client", "client", r.write("client.yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
 kind: VPNClientConfig
 cluster: c1
 runDir: %s/run-client
@@ -206,7 +209,23 @@ tlsAuth: %s
 serverName: vpn-seed-server
 ranges: [{range: 10.42.0.0/24}]
 servers: %s
-%s`, r.vpnDir, r.path("tls.key"), throughEdge, r.stockIdentity("vpn-shoot-client"))))
+%s`, r.vpnDir, r.path(key), throughEdge, r.stockIdentity("vpn-shoot-client"))))
+	}
+	if _, err := labtest.Run(r.world.Control, startWithin, nil, r.program, "vpn", "key", "--out", r.path("dead.key")); err != nil {
+		t.Fatal(err)
+	}
+	wrong := start("dead.key")
+	r.eventually("a wrong key is named", reconnectWithin, wrong, func() error {
+		out, err := labtest.Run(cluster, startWithin, nil, r.program, "vpn", "status", "--admin-socket",
+			r.path("run-client")+"/vpn-client/vpn.sock")
+		if err == nil && !strings.Contains(out, "compare tlsAuth or tlsCrypt of both ends") {
+			err = errors.New(out)
+		}
+		return err
+	})
+	wrong.process.Signal(syscall.SIGTERM)
+	<-wrong.process.Done()
+	client := start("tls.key")
 	r.ready(client, 8450)
 	r.eventually("the backend is reached through a stock server", reconnectWithin, client, reached)
 	routes, err := labtest.Run(cluster, startWithin, nil, "ip", "route", "show", "table", "all")
@@ -214,7 +233,7 @@ servers: %s
 		t.Fatal(err)
 	}
 	after, err := labtest.Run(cluster, startWithin, nil, "ip", "route", "show", "default")
-	if err != nil || after != before || contains(routes, "198.51.100.0/24") || contains(routes, "0.0.0.0/1") {
+	if err != nil || after != before || strings.Contains(routes, "198.51.100.0/24") || strings.Contains(routes, "0.0.0.0/1") {
 		t.Errorf("what the server pushed has changed routes (%v):\n%s", err, routes)
 	}
 }

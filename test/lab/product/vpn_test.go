@@ -39,6 +39,7 @@ const (
 type vpnRig struct {
 	*rig
 	vpnDir     string
+	handshake  string // tlsAuth or tlsCrypt
 	seed, edge *lab.Host
 	front      *role
 }
@@ -54,7 +55,7 @@ func newVPNRig(t *testing.T, word string, agents int) *vpnRig {
 // vpn makes what both ends need, for a server at a host.
 func (of *rig) vpn(seed *lab.Host, addr string) *vpnRig {
 	of.t.Helper()
-	r := &vpnRig{rig: of, vpnDir: filepath.Join(of.dir, "vpn"), seed: seed, edge: of.server("edge", edgeAddr)}
+	r := &vpnRig{rig: of, vpnDir: filepath.Join(of.dir, "vpn"), handshake: "tlsAuth", seed: seed, edge: of.server("edge", edgeAddr)}
 	if err := os.Mkdir(r.vpnDir, 0o755); err != nil {
 		r.t.Fatal(err)
 	}
@@ -114,10 +115,10 @@ kind: VPNServerConfig
 cluster: c1
 runDir: %s/run-%s
 log: {level: debug}
-tlsAuth: %s
+%s: %s
 ranges: [{range: 10.42.0.0/24, as: 240.1.0.0/24}]
 connect: {}
-%s`, r.vpnDir, name, r.path("tls.key"), more))
+%s`, r.vpnDir, name, r.handshake, r.path("tls.key"), more))
 	return r.startEnd(h, "server", name, config)
 }
 
@@ -139,10 +140,10 @@ cluster: c1
 runDir: %s/run-%s
 log: {level: debug}
 identity: {bundle: %s}
-tlsAuth: %s
+%s: %s
 ranges: [{range: 10.42.0.0/24, as: 240.1.0.0/24}]
 servers: %s
-`, r.vpnDir, name, r.path(name+".pem"), r.path("tls.key"), servers))
+`, r.vpnDir, name, r.path(name+".pem"), r.handshake, r.path("tls.key"), servers))
 	return r.startEnd(r.world.Sites[0].Agents[i], "client", name, config)
 }
 
@@ -396,5 +397,3 @@ func (r *vpnRig) wrote(log, text string) error {
 	}
 	return err
 }
-
-func contains(s, part string) bool { return strings.Contains(s, part) }

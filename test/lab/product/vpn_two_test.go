@@ -21,6 +21,7 @@ import (
 func TestVPNWithTwoServers(t *testing.T) {
 	t.Parallel()
 	r := newVPNRig(t, "two", 2)
+	r.handshake = "tlsCrypt"
 	other := r.server("seed2", otherSeedAddr)
 	identity := fmt.Sprintf("identity: {bundle: %s}\nprotocol: udp\n", r.path("server.pem"))
 	one := r.startServer(r.seed, "server", identity)
