@@ -132,9 +132,9 @@ bench-mesh: build ## Carry bytes by the mesh, by its relay and by wireguard-go's
 	@TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -tags lab -run TestMeshRate -v ./test/lab/mesh
 
 .PHONY: bench-route
-bench-route: build ## Carry bytes by a routed connection and by a CONNECT, in turns, and hold idle ones (root; ROUNDS=5)
+bench-route: build ## Carry bytes by a routed connection, by a CONNECT and by OpenVPN, in turns (root; ROUNDS=5, LOSS=100)
 	@tools/deps lab
-	@TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -timeout 30m -tags lab -run TestRouteRate -v ./test/lab/product
+	@TOMBOLO_LAB_LOSS='$(LOSS)' TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -timeout 30m -tags lab -run TestRouteRate -v ./test/lab/product
 
 .PHONY: bench-mesh-large
 bench-mesh-large: build ## What a node of a large mesh costs, each size for 4 minutes and 1,000 for 15 (root; MEMBERS='10 1000')

@@ -180,7 +180,8 @@ func stood(state, detail string) *fault.Fault {
 func remedy(state string) string {
 	switch state {
 	case openvpn.Wait:
-		return "the server did not answer the first packet: compare tlsAuth or tlsCrypt of both ends, and what is at its address"
+		return "the server did not answer the first packet: compare tlsAuth or tlsCrypt of both ends, and look at what is " +
+			"at its address"
 	case openvpn.Auth:
 		return "the handshake failed: compare the CA of both ends, and look at the server's log for this client"
 	case openvpn.Connected:
