@@ -102,8 +102,8 @@ func (t Tunnel) translate() (out []plan.Line) {
 	return out
 }
 
-// input lets in what answers this machine, and echo requests for its own address if it serves: the other end finds out
-// by them whether packets pass.
+// input lets in what answers this machine, and if it serves, what is for its own addresses in the ranges, as those of a
+// node are, and echo requests for its address in the tunnel: the other end finds out by them whether packets pass.
 func (t Tunnel) input() []plan.Line {
 	out := []plan.Line{{t.link(plan.KeyIn), plan.If(plan.KeyState, established), plan.Do("accept")}}
 	if len(t.Served) > 0 {
@@ -116,6 +116,7 @@ func (t Tunnel) input() []plan.Line {
 			out = append(out, plan.Line{t.link(plan.KeyIn), plan.Within(f.Dst(), own), plan.If(plan.KeyProto, proto),
 				plan.Do("accept")})
 		}
+		out = append(out, t.served()...)
 	}
 	return append(out, plan.Line{t.link(plan.KeyIn), plan.Count(), plan.Do("drop")})
 }
@@ -133,15 +134,21 @@ func (t Tunnel) forward() []plan.Line {
 	for _, way := range []plan.Key{plan.KeyIn, plan.KeyOut} {
 		out = append(out, plan.Line{t.link(way), plan.If(plan.KeyState, established), plan.Do("accept")})
 	}
-	for _, r := range t.Served {
-		out = append(out, plan.Line{t.link(plan.KeyIn), plan.Within(plan.FamilyOf(r.There.Addr()).Dst(), r.There),
-			plan.Do("accept")})
-	}
+	out = append(out, t.served()...)
 	for _, r := range t.Routed {
 		out = append(out, plan.Line{t.link(plan.KeyOut), plan.Within(plan.FamilyOf(r.Addr()).Dst(), r), plan.Do("accept")})
 	}
 	return append(out, plan.Line{t.link(plan.KeyIn), plan.Count(), plan.Do("drop")},
 		plan.Line{t.link(plan.KeyOut), plan.Count(), plan.Do("drop")})
+}
+
+// served lets in what is for the ranges that are served.
+func (t Tunnel) served() (out []plan.Line) {
+	for _, r := range t.Served {
+		out = append(out, plan.Line{t.link(plan.KeyIn), plan.Within(plan.FamilyOf(r.There.Addr()).Dst(), r.There),
+			plan.Do("accept")})
+	}
+	return out
 }
 
 // source gives what leaves by the tunnel its address, so that the other end needs no route to anything here; and what
