@@ -168,7 +168,7 @@ func vpnManifestFlags(cmd *cobra.Command, o *manifest.VPNOptions, files *vpnMani
 	f.StringArrayVar(&o.Transfer, "transfer", nil, "`CIDR[,CIDR]` between both ends, at most one of each family; once "+
 		"for each server (default 192.168.123.0/24 and fd8f:6d53:b97a:1::/96, of families that ranges have; of a second "+
 		"server 192.168.124.0/24 and fd8f:6d53:b97a:2::/96)")
-	f.IntVar(&o.MTU, "mtu", o.MTU, "`BYTES` of a packet in the tunnel")
+	f.IntVar(&o.MTU, "mtu", 0, "`BYTES` of a packet in the tunnel (default 1500, with udp 1400)")
 	f.StringVar(&o.Protocol, "protocol", o.Protocol, "`PROTOCOL` of the tunnel: tcp or udp")
 	f.StringVar(&o.Handshake, "handshake", o.Handshake,
 		"what the static key does, `HOW`: auth signs handshakes, crypt encrypts them, none has no key")

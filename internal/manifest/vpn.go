@@ -31,7 +31,7 @@ type VPNOptions struct {
 	Ranges    []string // CIDR
 	Maps      []string // CIDR=CIDR
 	Transfer  []string // of each server: CIDR[,CIDR]; none: the defaults, of the families that the ranges have
-	MTU       int
+	MTU       int      // 0: the default of the program
 
 	// Check reads a configuration as the program does.
 	Check func(file string, config []byte) error
@@ -72,7 +72,7 @@ func VPNClientDefaults() VPNClientOptions {
 
 // vpnDefaults have no limit on memory: whoever is killed for it cuts every connection.
 func vpnDefaults() VPNOptions {
-	out := VPNOptions{Common: commonDefaults(), Pods: 1, Handshake: HandshakeAuth, Protocol: "tcp", MTU: 1500}
+	out := VPNOptions{Common: commonDefaults(), Pods: 1, Handshake: HandshakeAuth, Protocol: "tcp"}
 	out.MemoryLimit = ""
 	return out
 }

@@ -20,7 +20,7 @@ type vpnCommonConfig struct {
 	Identity   vpnIdentity `yaml:"identity"`
 	TLSAuth    string      `yaml:"tlsAuth,omitempty"`
 	TLSCrypt   string      `yaml:"tlsCrypt,omitempty"`
-	MTU        int         `yaml:"mtu"`
+	MTU        int         `yaml:"mtu,omitempty"`
 	Health     string      `yaml:"healthListen"`
 	RunDir     string      `yaml:"runDir"`
 	Log        configLog   `yaml:"log"`
