@@ -220,7 +220,7 @@ func vpnServerComment(o VPNServerOptions) []string {
 		if o.ForeignCA {
 			out[len(out)-1] += " --from-file=" + vpnConnectCA
 		}
-		out = append(out, "kube-apiserver connects to https://"+o.Name+"-connect."+o.Namespace+".svc:"+
+		out = append(out, "kube-apiserver connects to https://"+o.Name+"-connect:"+
 			strconv.Itoa(vpnConnectPort)+", when packets pass.")
 	}
 	return out
