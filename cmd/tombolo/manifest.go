@@ -138,7 +138,7 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.StringArrayVar(&c.NodeSelector, "node-selector", nil, "run on nodes with this label, `KEY=VALUE`; may be repeated")
 	f.StringArrayVar(&c.Tolerations, "toleration", nil,
 		"tolerate the `TAINT` KEY[=VALUE][:EFFECT], or * for all; may be repeated")
-	f.StringVar(&c.PriorityClass, "priority-class", "", "`NAME` of a PriorityClass")
+	f.StringVar(&c.PriorityClass, "priority-class", c.PriorityClass, "`NAME` of a PriorityClass")
 	f.StringVar(&c.StorageClass, "storage-class", "", "`NAME` of the StorageClass of volumes")
 	f.StringVar(&c.CPURequest, "cpu-request", c.CPURequest, "`QUANTITY` of CPU to reserve")
 	f.StringVar(&c.MemoryRequest, "memory-request", c.MemoryRequest, "`QUANTITY` of memory to reserve")

@@ -68,7 +68,7 @@ func TestWrongUsage(t *testing.T) {
 		{"token create --cluster c1 --ttl soon", "soon"},
 		{"token create --cluster c1 --uses many", "many"},
 		{"token revoke", "ID"},
-		{"certificate issue --role hub --name x --out y", "operator, client, route or edge"},
+		{"certificate issue --role hub --name x --out y", "operator, client, route, edge, vpn-server, vpn-client"},
 		{"certificate issue --role client --name x --out y", "--cluster"},
 		{"certificate issue --role operator", "--name"},
 		{"revoke agent", "CLUSTER/NAME|SERIAL"},

@@ -26,7 +26,8 @@ own. For new installations 'tombolo route' is faster, and needs no right in the 
 		Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newVPNServerCommand(), newVPNClientCommand(), newVPNStatusCommand(), newVPNKeyCommand())
+	cmd.AddCommand(newVPNServerCommand(), newVPNClientCommand(), newVPNStatusCommand(), newVPNKeyCommand(),
+		newVPNManifestCommand())
 	return cmd
 }
 

@@ -50,7 +50,7 @@ type Common struct {
 	StorageClass    string // of the volume claim; empty takes the cluster's default
 	CPURequest      string
 	MemoryRequest   string
-	MemoryLimit     string
+	MemoryLimit     string // empty: none
 	LogLevel        string
 	DrainTimeout    time.Duration
 }

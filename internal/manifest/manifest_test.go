@@ -63,7 +63,37 @@ func cases() map[string]func() ([]byte, error) {
 	route := func(change func(*RouteOptions)) func() ([]byte, error) {
 		return func() ([]byte, error) { return Route(routeOptions(change)) }
 	}
+	server := func(change func(*VPNServerOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return VPNServer(vpnServerOptions(change)) }
+	}
+	client := func(change func(*VPNClientOptions)) func() ([]byte, error) {
+		return func() ([]byte, error) { return VPNClient(vpnClientOptions(change)) }
+	}
 	return map[string]func() ([]byte, error){
+		"vpn-server-plain": server(nil),
+		"vpn-server-two": server(func(o *VPNServerOptions) {
+			o.Pods, o.Secret, o.Bundles, o.StaticKey = 2, "vpn", nil, ""
+			o.Ranges, o.Maps = []string{"fd00:10::/64"}, []string{"10.250.0.0/16=240.1.0.0/16"}
+			o.Locals, o.ServiceAnnotations = []string{"10.0.0.0/16"}, []string{"example.com/from=gateway"}
+		}),
+		"vpn-server-foreign": server(asForeign),
+		"vpn-server-udp": server(func(o *VPNServerOptions) {
+			o.Protocol, o.Handshake, o.StaticKey, o.Connect, o.MTU = "udp", HandshakeNone, "", false, 1400
+			o.ServiceType, o.NodePort, o.MemoryLimit = "NodePort", 31194, "1Gi"
+		}),
+		"vpn-client-plain": client(nil),
+		"vpn-client-two": client(func(o *VPNClientOptions) {
+			o.Pods, o.Secret, o.Bundles, o.StaticKey = 2, "vpn", nil, ""
+			o.Maps, o.Servers = []string{"10.250.0.0/16=240.1.0.0/16", "fd00:10::/64=fd00:20::/64"}, []string{"s0.example.com:1194", "s1.example.com:1194"}
+			o.Proxy, o.Destinations = "edge.example.com:8132", []string{"outbound|1194||vpn-seed-server-0.c1.svc.cluster.local",
+				"outbound|1194||vpn-seed-server-1.c1.svc.cluster.local"}
+		}),
+		"vpn-client-foreign": client(func(o *VPNClientOptions) {
+			o.Secret, o.Bundles, o.StaticKey, o.ForeignCA, o.ServerName = "vpn", nil, "", true, "vpn-seed-server"
+			o.Handshake, o.Proxy, o.Header, o.Destinations = HandshakeCrypt, "gateway.example.com:8443", "X-Gardener-Destination",
+				[]string{"outbound|1194||vpn-seed-server.c1.svc.cluster.local"}
+			o.Transfer = []string{"192.168.200.0/24,fd00:30::/96"}
+		}),
 		"route-plain": route(nil),
 		"route-names": route(func(o *RouteOptions) {
 			withNames(o)
@@ -216,6 +246,9 @@ func TestPodsAskForNothing(t *testing.T) {
 		}
 		if strings.HasPrefix(name, "route-") {
 			continue // they need a capability: TestRoutePodsAskForOneCapability
+		}
+		if strings.HasPrefix(name, "vpn-") {
+			continue // they need some: TestVPNPodsAskForTheirCapabilities
 		}
 		t.Run(name, func(t *testing.T) {
 			data, err := make()

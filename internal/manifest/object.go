@@ -52,6 +52,7 @@ type service struct {
 type serviceSpec struct {
 	Type                  string        `yaml:"type"`
 	ExternalTrafficPolicy string        `yaml:"externalTrafficPolicy,omitempty"`
+	PublishNotReady       bool          `yaml:"publishNotReadyAddresses,omitempty"`
 	Selector              labels        `yaml:"selector"`
 	Ports                 []servicePort `yaml:"ports"`
 }
@@ -62,6 +63,29 @@ type servicePort struct {
 	TargetPort int    `yaml:"targetPort"`
 	NodePort   int    `yaml:"nodePort,omitempty"`
 	Protocol   string `yaml:"protocol"`
+}
+
+type networkPolicy struct {
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   meta              `yaml:"metadata"`
+	Spec       networkPolicySpec `yaml:"spec"`
+}
+
+type networkPolicySpec struct {
+	Pods    labelSelector   `yaml:"podSelector"`
+	Types   []string        `yaml:"policyTypes"`
+	Ingress []networkAccess `yaml:"ingress"`
+}
+
+// networkAccess lets everybody reach some ports.
+type networkAccess struct {
+	Ports []networkPort `yaml:"ports"`
+}
+
+type networkPort struct {
+	Port     int    `yaml:"port"`
+	Protocol string `yaml:"protocol"`
 }
 
 type disruptionBudget struct {
@@ -115,7 +139,7 @@ type daemonSetSpec struct {
 
 type updateStrategy struct {
 	Type          string        `yaml:"type"`
-	RollingUpdate rollingUpdate `yaml:"rollingUpdate"`
+	RollingUpdate rollingUpdate `yaml:"rollingUpdate,omitempty"` // none with Recreate
 }
 
 type rollingUpdate struct {
@@ -206,6 +230,7 @@ type container struct {
 	Image           string          `yaml:"image"`
 	ImagePullPolicy string          `yaml:"imagePullPolicy"`
 	RestartPolicy   string          `yaml:"restartPolicy,omitempty"` // of an init container: Always makes it a sidecar
+	Command         []string        `yaml:"command,omitempty"`
 	Args            []string        `yaml:"args,omitempty"`
 	Env             []variable      `yaml:"env,omitempty"`
 	Ports           []containerPort `yaml:"ports,omitempty"`
@@ -286,9 +311,10 @@ type securityContext struct {
 	RunAsNonRoot             *bool        `yaml:"runAsNonRoot,omitempty"` // these as the pod says if nil
 	RunAsUser                *int         `yaml:"runAsUser,omitempty"`
 	RunAsGroup               *int         `yaml:"runAsGroup,omitempty"`
+	Privileged               bool         `yaml:"privileged,omitempty"`
 	AllowPrivilegeEscalation bool         `yaml:"allowPrivilegeEscalation"`
 	ReadOnlyRootFilesystem   bool         `yaml:"readOnlyRootFilesystem"`
-	Capabilities             capabilities `yaml:"capabilities"`
+	Capabilities             capabilities `yaml:"capabilities,omitempty"` // none if it is privileged
 	SeccompProfile           *profile     `yaml:"seccompProfile,omitempty"`
 }
 

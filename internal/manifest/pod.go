@@ -62,7 +62,9 @@ func newPod(c Common, component string, box container, selector map[string]strin
 	box.Resources = resources{
 		Requests: map[string]string{"cpu": c.CPURequest, "memory": c.MemoryRequest},
 		// No limit on CPU: throttled pings would look like a dead link.
-		Limits: map[string]string{"memory": c.MemoryLimit},
+	}
+	if c.MemoryLimit != "" {
+		box.Resources.Limits = map[string]string{"memory": c.MemoryLimit}
 	}
 	spec := podSpec{
 		ServiceAccountName: c.Name,

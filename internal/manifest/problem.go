@@ -45,7 +45,9 @@ func (p *problems) common(c Common) (selector map[string]string, tolerations []t
 	p.optionalName("storage-class", c.StorageClass)
 	p.quantity("cpu-request", c.CPURequest)
 	p.quantity("memory-request", c.MemoryRequest)
-	p.quantity("memory-limit", c.MemoryLimit)
+	if c.MemoryLimit != "" {
+		p.quantity("memory-limit", c.MemoryLimit)
+	}
 	if c.DrainTimeout < time.Second || c.DrainTimeout > time.Hour {
 		p.add("drain-timeout", "%s is not between 1s and 1h", c.DrainTimeout)
 	}

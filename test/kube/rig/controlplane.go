@@ -191,6 +191,7 @@ func (c *Cluster) apiserverArgs() []string {
 		"--requestheader-client-ca-file=" + p.crt("ca"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
+		"--allow-privileged=true", // as kubeadm has it
 		"--proxy-client-cert-file=" + p.crt("front-proxy"), "--proxy-client-key-file=" + p.pem("front-proxy"),
 	}
 }
