@@ -104,7 +104,7 @@ func (r *Route) check(ctx context.Context, k state) error {
 		all = append(all, fault.From(err))
 	}
 	if used {
-		all = append(all, fault.New(fault.CodeClash, "link "+r.cfg.Link).Whyf("another program has it open").
+		all = append(all, fault.New(fault.CodeKernelClash, "link "+r.cfg.Link).Whyf("another program has it open").
 			Hint("stop the other 'tombolo route', or choose another link, table and rule"))
 	}
 	return joined(append(all, k.Check(r.cfg.want())...))

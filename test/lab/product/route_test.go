@@ -484,7 +484,7 @@ func (r *routeRig) refusedAlone(t *testing.T) {
 	r.refused(t, map[string]start{
 		"the hub is covered": {r.flags("c1", "--map", "10.42.0.0/24=198.51.100.0/24"), "covers the hub " + lab.ControlAddr + ":8443"},
 		"another role":       {r.flags("client", "--range", "10.42.0.0/24"), "/cluster/c1/client/x"},
-		"a table in use":     {r.flags("c1", "--range", "10.42.0.0/24"), "it leads into table 181"},
+		"a table in use":     {r.flags("c1", "--range", "10.42.0.0/24"), "kernel_clash: ipv4 rule 100: from all lookup 181: it leads into table 181"},
 	})
 	if err := r.host.Netlink().RuleDel(rule); err != nil {
 		t.Error(err)
