@@ -49,7 +49,7 @@ type RouteDNS struct {
 // RouteHub is a hub of a cluster.
 type RouteHub struct {
 	Address  string    `json:"address"`
-	Answered time.Time `json:"answered,omitzero"` // when it last opened a stream, or said why not
+	Answered time.Time `json:"answered,omitzero"` // when it last did
 	Failed   string    `json:"failed,omitempty"`  // why it is tried after the others now
 }
 
