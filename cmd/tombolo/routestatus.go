@@ -70,6 +70,9 @@ func printRoute(w io.Writer, st admin.RouteStatus, now time.Time) error {
 	fmt.Fprintf(w, "route %s, running for %s%s, probes and metrics on %s\n", st.Version, span(now.Sub(st.Since)), draining,
 		st.HealthListen)
 	fmt.Fprintf(w, "link %s with %s, table %d, rule %d\n", st.Link, strings.Join(st.Addresses, " and "), st.Table, st.Rule)
+	if len(st.Resolver) > 0 {
+		fmt.Fprintf(w, "names are resolved at %s\n", strings.Join(st.Resolver, " and "))
+	}
 	fmt.Fprintf(w, "%d of %s open\n", st.Open, plural(st.Limit, "connection"))
 	for _, c := range st.Clusters {
 		fmt.Fprintf(w, "\ncluster %s, %s open\n", c.Name, plural(c.Open, "connection"))
@@ -85,6 +88,12 @@ func printRoute(w io.Writer, st admin.RouteStatus, now time.Time) error {
 			}
 			fmt.Fprintf(w, "  %s%s\n", r.Range, as)
 		}
+		if c.DNS != nil {
+			fmt.Fprintf(w, "  names under %s, asked of %s\n", zoneText(c.DNS), c.DNS.Server)
+			if c.DNS.Failed != "" {
+				fmt.Fprintf(w, "    the last one: %s\n", c.DNS.Failed)
+			}
+		}
 		for _, h := range c.Hubs {
 			switch {
 			case h.Failed != "":
@@ -99,29 +108,56 @@ func printRoute(w io.Writer, st admin.RouteStatus, now time.Time) error {
 	return nil
 }
 
+// zoneText are the names of a cluster, here and there.
+func zoneText(d *admin.RouteDNS) string {
+	if d.Zone == d.Domain {
+		return d.Zone
+	}
+	return d.Zone + ", which are under " + d.Domain + " there"
+}
+
+func printRouteTo(w io.Writer, e admin.RouteExplanation) error {
+	switch {
+	case e.Resolver:
+		_, err := fmt.Fprintf(w, "%s is the resolver: it answers questions for the names of clusters\n", e.Asked)
+		return err
+	case e.DNS != nil:
+		fmt.Fprintf(w, "%s: its name is %s in cluster %s, where %s is asked for it\n", e.Asked, e.Target, e.Cluster,
+			e.DNS.Server)
+		if e.DNS.Failed != "" {
+			fmt.Fprintf(w, "the last question: %s\n", e.DNS.Failed)
+		}
+		fmt.Fprintf(w, "whether it may be asked: tombolo policy explain %s %s --as %s\n", e.Cluster, e.DNS.Server,
+			e.Identity)
+		_, err := fmt.Fprintln(w, "where a connection leads: tombolo route explain ADDRESS:PORT,",
+			"with the address in the answer")
+		return err
+	}
+	as := ""
+	if e.Range.As != "" {
+		as = ", which is reached as " + e.Range.As
+	}
+	fmt.Fprintf(w, "%s is %s in cluster %s, by the range %s%s\n", e.Asked, e.Target, e.Cluster, e.Range.Range, as)
+	_, err := fmt.Fprintf(w, "whether it may: tombolo policy explain %s %s --as %s\n", e.Cluster, e.Target, e.Identity)
+	return err
+}
+
 func newRouteExplainCommand() *cobra.Command {
 	var out outputFlag
 	var socket routeSocketFlag
 	cmd := &cobra.Command{
-		Use:   "explain ADDRESS:PORT",
-		Short: "Say where a connection to an address would lead, and how to ask whether it may",
+		Use:   "explain ADDRESS:PORT | NAME",
+		Short: "Say where a connection to an address would lead, or who is asked for a name, and how to ask whether it may",
 		Example: `  tombolo route explain 240.1.3.4:443
-  tombolo route explain '[fd00:20::4]:443'`,
-		Args: exactArgs("ADDRESS:PORT"),
+  tombolo route explain '[fd00:20::4]:443'
+  tombolo route explain web.shop.svc.c2.internal`,
+		Args: exactArgs("ADDRESS:PORT or NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var e admin.RouteExplanation
 			if err := socket.ask(cmd, "/v1/explain?target="+url.QueryEscape(args[0]), &e); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), e, func(w io.Writer) error {
-				as := ""
-				if e.Range.As != "" {
-					as = ", which is reached as " + e.Range.As
-				}
-				fmt.Fprintf(w, "%s is %s in cluster %s, by the range %s%s\n", e.Asked, e.Target, e.Cluster, e.Range.Range, as)
-				_, err := fmt.Fprintf(w, "whether it may: tombolo policy explain %s %s --as %s\n", e.Cluster, e.Target, e.Identity)
-				return err
-			})
+			return out.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printRouteTo(w, e) })
 		},
 	}
 	socket.register(cmd)

@@ -200,10 +200,10 @@ func resolvConfOf(o RouteOptions) string {
 }
 
 // routeContainer is a sidecar of Kubernetes itself, which starts before the pod's containers and ends after them. They
-// start when the routes are in place.
+// start when the routes are in place, which is before any hub has answered: what they do without it is their choice.
 func routeContainer(o RouteOptions) container {
 	live, ready := probes(o.Common, o.HealthPort, "HTTP")
-	started := ready
+	started := live // it listens when it routes
 	started.PeriodSeconds, started.FailureThreshold = 1, 60
 	no, root := false, 0
 	out := newPod(o.Common, routeBox, container{

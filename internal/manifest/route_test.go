@@ -63,7 +63,8 @@ func TestRoutePodsAskForOneCapability(t *testing.T) {
 			value any
 		}{
 			{[]any{"restartPolicy"}, "Always"}, // what makes it a sidecar
-			{[]any{"startupProbe", "httpGet", "path"}, "/readyz"},
+			{[]any{"startupProbe", "httpGet", "path"}, "/livez"},
+			{[]any{"readinessProbe", "httpGet", "path"}, "/readyz"},
 			{[]any{"livenessProbe", "httpGet", "path"}, "/livez"},
 			{[]any{"securityContext", "runAsUser"}, 0},
 			{[]any{"securityContext", "runAsNonRoot"}, false}, // the pod may say otherwise

@@ -29,6 +29,7 @@ import (
 // opener opens streams through one hub.
 type opener interface {
 	Connect(ctx context.Context, network, target string) (net.Conn, error)
+	Ping(ctx context.Context) error
 }
 
 // hubState is what is known of one hub.
@@ -89,10 +90,12 @@ type door struct {
 	leaf    *tls.Certificate
 	openers []opener
 	hubs    []hubState
+	failed  chan struct{} // has a token when a hub has failed since it was last taken
 }
 
 func newDoor(c Cluster, table mapping.Table, now func() time.Time, count func(error)) *door {
-	return &door{Cluster: c, table: table, now: now, count: count, dials: overTLS, hubs: make([]hubState, len(c.Hubs))}
+	return &door{Cluster: c, table: table, now: now, count: count, dials: overTLS,
+		hubs: make([]hubState, len(c.Hubs)), failed: make(chan struct{}, 1)}
 }
 
 // overTLS are the clients of a door's hubs, which are never dialled by a link of our own.
@@ -198,9 +201,9 @@ func (d *door) open(ctx context.Context, network, target string) (net.Conn, erro
 			return conn, nil
 		}
 		f := fault.From(err)
-		if last = err; f.Code == fault.CodeHubAway || silent {
+		if last = err; fails(f) || silent {
 			d.note(i, f.Error())
-		} else {
+		} else if run.Ended(ctx) == nil { // who gave up says nothing of the hub
 			d.note(i, "")
 		}
 		if run.Ended(ctx) != nil || !elsewhere(f.Code) && !silent {
@@ -225,6 +228,10 @@ func (d *door) note(i int, why string) {
 		return
 	}
 	d.hubs[i] = d.hubs[i].after(d.now(), why)
+	select {
+	case d.failed <- struct{}{}:
+	default:
+	}
 }
 
 // status describes the cluster for operators.

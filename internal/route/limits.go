@@ -11,6 +11,10 @@ const (
 	// hubPause is for how long a hub that did not answer is tried after the others, and hubPauseMost its longest.
 	hubPause     = time.Second
 	hubPauseMost = time.Minute
+	// pingEvery is after how long without a request a hub of a cluster is asked whether it answers, and pingWait
+	// bounds the answer of one.
+	pingEvery = 30 * time.Second
+	pingWait  = 10 * time.Second
 	// nameWait bounds the resolving of a hub's name at the start, and the answer of a cluster's DNS server.
 	nameWait = 5 * time.Second
 	// askerIdle ends the flow or connection of a caller that asks for names when it has no question for so long;

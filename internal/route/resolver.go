@@ -139,6 +139,13 @@ func (v *resolver) say(z names.Zone, err error) {
 	}
 }
 
+// failure is why the last question about names of a cluster had no answer.
+func (v *resolver) failure(cluster string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.said[cluster]
+}
+
 func (v *resolver) of(z names.Zone, network string) *upstream {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -108,6 +108,14 @@ func (h fakeHub) Connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return near, nil
 }
 
+func (h fakeHub) Ping(ctx context.Context) error {
+	conn, err := h.Connect(ctx, "", "")
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
 // TestHubsStandIn: what another hub may do is asked of another, an answer about the target is final.
 func TestHubsStandIn(t *testing.T) {
 	for _, c := range []struct {

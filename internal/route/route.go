@@ -100,6 +100,11 @@ func New(cfg Config, o Options) *Route {
 
 func openTun(ctx context.Context, cfg Config) (netstack.Device, func() float64, error) {
 	t, err := tunnel.OpenTun(ctx, cfg.Link, tunMTU, tunnel.Offloads{TunTSO: true})
+	if fault.Has(err, fault.CodeClash) { // the mesh's code, which opens TUN devices too
+		clash := *fault.From(err)
+		clash.Code = fault.CodeKernelClash
+		return nil, nil, &clash
+	}
 	if err != nil {
 		return nil, nil, err
 	}

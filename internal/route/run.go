@@ -59,6 +59,9 @@ func (r *Route) Run(ctx, hard context.Context) (err error) {
 		shed := func() { r.log.Debug("a silent connection of the admin socket was closed for a newer one") }
 		return r.adminServer().Serve(ctx, listener.Few(open.admin, socketConns, shed))
 	})
+	for _, c := range r.cfg.Clusters {
+		g.Do(func(ctx context.Context) { r.watch(ctx, r.doors[c.Name]) })
+	}
 	r.log.Info("routing", "link", r.cfg.Link, "table", r.cfg.RouteTable, "ranges", r.cfg.Table.Ranges())
 	over, ended := context.WithCancel(inner) // the group has failed
 	defer ended()
@@ -104,7 +107,7 @@ func (r *Route) check(ctx context.Context, k state) error {
 		all = append(all, fault.From(err))
 	}
 	if used {
-		all = append(all, fault.New(fault.CodeClash, "link "+r.cfg.Link).Whyf("another program has it open").
+		all = append(all, fault.New(fault.CodeKernelClash, "link "+r.cfg.Link).Whyf("another program has it open").
 			Hint("stop the other 'tombolo route', or choose another link, table and rule"))
 	}
 	return joined(append(all, k.Check(r.cfg.want())...))
@@ -172,12 +175,7 @@ func adminListener(runDir string) (net.Listener, error) {
 }
 
 func (r *Route) health() listener.Health {
-	return listener.Health{Metrics: r.reg, Log: r.log, Ready: func() *fault.Fault {
-		if r.draining.Load() {
-			return fault.New(fault.CodeDraining, "routed mode is shutting down")
-		}
-		return nil
-	}}
+	return listener.Health{Metrics: r.reg, Log: r.log, Ready: r.ready}
 }
 
 // adminServer serves the API with bounds on what its callers may take.

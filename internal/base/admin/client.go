@@ -253,6 +253,20 @@ func (c *Client) Connect(ctx context.Context, network, target string) (net.Conn,
 	return c.open(ctx, ask, func(res *http.Response) bool { return res.StatusCode == http.StatusOK })
 }
 
+// Ping asks a hub whether it is there and takes the client's certificate, by OPTIONS * (RFC 9110 section 9.3.7).
+func (c *Client) Ping(ctx context.Context) error {
+	ask := func(w io.Writer) error {
+		_, err := io.WriteString(w, "OPTIONS * HTTP/1.1\r\nHost: hub\r\n\r\n")
+		return err
+	}
+	conn, err := c.open(ctx, ask, func(res *http.Response) bool { return res.StatusCode == http.StatusOK })
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return nil
+}
+
 // open asks for a stream on a connection of its own, which becomes the stream if the answer is a good one.
 func (c *Client) open(ctx context.Context, ask func(io.Writer) error,
 	good func(*http.Response) bool) (net.Conn, error) {

@@ -106,6 +106,24 @@ func TestCall(t *testing.T) {
 	}
 }
 
+func TestPing(t *testing.T) {
+	for answer, want := range map[string]fault.Code{
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":                                       "",
+		"HTTP/1.1 401 no\r\nTombolo-Fault: certificate_revoked\r\nContent-Length: 0\r\n\r\n": fault.CodeCertRevoked,
+		"": fault.CodeHubAway,
+	} {
+		c := raw(t, func(conn net.Conn) {
+			if got := head(conn); got != "OPTIONS * HTTP/1.1\r\nHost: hub\r\n\r\n" {
+				t.Errorf("it asked %q", got)
+			}
+			io.WriteString(conn, answer)
+		})
+		if err := c.Ping(t.Context()); want == "" && err != nil || want != "" && !fault.Has(err, want) {
+			t.Errorf("%q: %v", answer, err)
+		}
+	}
+}
+
 func TestAnswersThatAreNoAnswer(t *testing.T) {
 	reply := func(status int, header, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,7 @@ type RouteStatus struct {
 	Draining     bool           `json:"draining"`
 	Link         string         `json:"link"`
 	Addresses    []string       `json:"addresses"`
+	Resolver     []string       `json:"resolver,omitempty"` // its addresses
 	Table        int            `json:"table"`
 	Rule         int            `json:"rule"`
 	HealthListen string         `json:"healthListen"`
@@ -27,6 +28,7 @@ type RouteCluster struct {
 	Expires  time.Time    `json:"expires,omitzero"`
 	Open     int          `json:"open"` // connections
 	Ranges   []RouteRange `json:"ranges"`
+	DNS      *RouteDNS    `json:"dns,omitempty"` // nil: its names are not resolved here
 	Hubs     []RouteHub   `json:"hubs"`
 }
 
@@ -36,19 +38,29 @@ type RouteRange struct {
 	As    string `json:"as,omitempty"` // empty: the same
 }
 
+// RouteDNS are the names of a cluster.
+type RouteDNS struct {
+	Zone   string `json:"zone"`             // under which they are asked for here
+	Domain string `json:"domain"`           // as the cluster has it
+	Server string `json:"server"`           // that is asked there
+	Failed string `json:"failed,omitempty"` // why the last question had no answer
+}
+
 // RouteHub is a hub of a cluster.
 type RouteHub struct {
 	Address  string    `json:"address"`
-	Answered time.Time `json:"answered,omitzero"` // when it last opened a stream, or said why not
+	Answered time.Time `json:"answered,omitzero"` // when it last did
 	Failed   string    `json:"failed,omitempty"`  // why it is tried after the others now
 }
 
-// RouteExplanation is the answer to GET /v1/explain: where a connection would lead.
+// RouteExplanation is the answer to GET /v1/explain: where a connection would lead, or who would be asked for a name.
 type RouteExplanation struct {
 	Meta
 	Asked    string     `json:"asked"`
-	Range    RouteRange `json:"range"`
-	Cluster  string     `json:"cluster"`
-	Target   string     `json:"target"`   // as the agent dials it
-	Identity string     `json:"identity"` // as policies see the caller
+	Resolver bool       `json:"resolver,omitempty"` // it is asked itself: what follows is empty
+	Range    RouteRange `json:"range,omitzero"`     // of an address
+	DNS      *RouteDNS  `json:"dns,omitempty"`      // of a name
+	Cluster  string     `json:"cluster,omitempty"`
+	Target   string     `json:"target,omitempty"`   // as the agent dials it, or as the cluster has the name
+	Identity string     `json:"identity,omitempty"` // as policies see the caller
 }

@@ -78,6 +78,7 @@ const (
 	CodeKubeDenied   Code = "kubernetes_denied"
 
 	CodeClash       Code = "mesh_clash"
+	CodeKernelClash Code = "kernel_clash"
 	CodeUnsupported Code = "mesh_unsupported"
 	CodeKernel      Code = "mesh_kernel"
 	CodeSelf        Code = "mesh_self"
@@ -174,8 +175,9 @@ func Table() []Entry {
 		{CodeKubeAway, Unavailable, "The Kubernetes API cannot be reached, or its answer is unusable."},
 		{CodeKubeDenied, Denied, "The Kubernetes API does not allow this node a read or a write."},
 
-		{CodeClash, Conflict, "Another program on this machine uses a mark, table, rule or link of the mesh " +
-			"or of routed mode."},
+		{CodeClash, Conflict, "Another program on this machine uses a mark, table, rule or link of the mesh."},
+		{CodeKernelClash, Conflict, "Another program on this machine uses a table, rule or link of 'tombolo route' " +
+			"or 'tombolo vpn'."},
 		{CodeUnsupported, Conflict, "This machine lacks what the mesh needs: " +
 			"TUN, nftables, kernel WireGuard where it is configured, or the permission."},
 		{CodeKernel, Conflict, "The kernel refuses a change, or another program keeps undoing it; the change is retried."},

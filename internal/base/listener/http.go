@@ -98,5 +98,9 @@ func (h Health) ready(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	json.NewEncoder(w).Encode(map[string]string{"code": string(why.Code), "what": why.What})
+	body := map[string]string{"code": string(why.Code), "what": why.What}
+	if why.Why != "" {
+		body["why"] = why.Why
+	}
+	json.NewEncoder(w).Encode(body)
 }

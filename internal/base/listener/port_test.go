@@ -143,9 +143,10 @@ func TestHealth(t *testing.T) {
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "some"}))
-	ready := make(chan *fault.Fault, 2)
+	ready := make(chan *fault.Fault, 3)
 	ready <- nil
 	ready <- fault.New(fault.CodeHubAway, "it is away")
+	ready <- fault.New(fault.CodeHubAway, "it is away").Whyf("nobody knows")
 	h := listener.Health{Ready: func() *fault.Fault { return <-ready }, Metrics: reg, Log: slog.New(slog.DiscardHandler)}
 	g := run.NewGroup(t.Context())
 	g.Go("health", func(ctx context.Context) error { return h.Serve(ctx, ln) })
@@ -157,6 +158,7 @@ func TestHealth(t *testing.T) {
 		{"/livez", 200, "ok\n"},
 		{"/readyz", 200, "ok\n"},
 		{"/readyz", 503, `{"code":"hub_unreachable","what":"it is away"}` + "\n"},
+		{"/readyz", 503, `{"code":"hub_unreachable","what":"it is away","why":"nobody knows"}` + "\n"},
 		{"/metrics", 200, "# HELP some \n# TYPE some gauge\nsome 0\n"},
 		{"/debug/pprof/", 404, "404 page not found\n"},
 	} {

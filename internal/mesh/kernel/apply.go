@@ -55,7 +55,7 @@ func (k *Kernel) step(s plan.Step) error {
 	if s.Verb == plan.Remove && missing(err) {
 		return nil
 	}
-	return failed(s, err)
+	return k.names.failed(s, err)
 }
 
 func (k *Kernel) setLink(v plan.Verb, l plan.Link) error {

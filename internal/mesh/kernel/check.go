@@ -84,12 +84,12 @@ func writable(want plan.State) *fault.Fault {
 	return nil
 }
 
-func clash(what, why string, args ...any) *fault.Fault {
-	return fault.New(fault.CodeClash, what).Whyf(why, args...)
+func (k *Kernel) clash(what, why string, args ...any) *fault.Fault {
+	return fault.New(k.names.taken(), what).Whyf(why, args...)
 }
 
 func (k *Kernel) foreignTable() *fault.Fault {
-	return clash("table inet "+k.names.Filter+" of nftables", "another program has made it: it lacks the chain %s",
+	return k.clash("table inet "+k.names.Filter+" of nftables", "another program has made it: it lacks the chain %s",
 		marker).
 		Hint("look at it with nft list table inet %s; remove it with nft delete table inet %s if nobody needs it",
 			k.names.Filter, k.names.Filter)
@@ -138,16 +138,16 @@ func (k *Kernel) ruleClashes(r netlink.Rule, want plan.State) []*fault.Fault {
 		bits |= w.Mark
 	}
 	if r.Mark&maskOf(r)&bits != 0 {
-		return []*fault.Fault{clash(text, "it looks at bits of the mark that the mesh uses, %#x", bits).
+		return []*fault.Fault{k.clash(text, "it looks at bits of the mark that the mesh uses, %#x", bits).
 			Hint("choose other bits in mesh.marks, or remove it with ip rule")}
 	}
 	for _, w := range want.Rules {
 		if r.Table == w.Table && !shared(w.Table) {
-			return []*fault.Fault{clash(text, "it leads into table %d, which %s uses", w.Table, k.names.user()).
+			return []*fault.Fault{k.clash(text, "it leads into table %d, which %s uses", w.Table, k.names.user()).
 				Hint("choose another %s, or remove it with ip rule", k.names.setting("table"))}
 		}
 		if r.Priority == w.Priority {
-			return []*fault.Fault{clash(text, "it has priority %d, which %s uses", w.Priority, k.names.user()).
+			return []*fault.Fault{k.clash(text, "it has priority %d, which %s uses", w.Priority, k.names.user()).
 				Hint("choose another %s, or remove it with ip rule", k.names.setting("rule"))}
 		}
 	}
@@ -186,12 +186,12 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 		same := func(w plan.Route) bool { return w.Table == have.Table && w.To == have.To && w.Metric == have.Metric }
 		switch {
 		case tables[have.Table]: // also of another mesh, by its link
-			out = append(out, clash(routeText(r, family, k.linkName), "it is in table %d, which %s uses", have.Table,
+			out = append(out, k.clash(routeText(r, family, k.linkName), "it is in table %d, which %s uses", have.Table,
 				k.names.user()).
 				Hint("choose another %s, or remove it with ip route", k.names.setting("table")))
 		case slices.ContainsFunc(want.Routes, same):
-			out = append(out, clash(routeText(r, family, k.linkName), "it stands where the mesh needs a route").
-				Hint("choose another mesh.overlay4, or remove it with ip route"))
+			out = append(out, k.clash(routeText(r, family, k.linkName), "it stands where %s needs a route", k.names.user()).
+				Hint("%sremove it with ip route", k.names.elsewhere()))
 		}
 	}
 	return out
@@ -224,7 +224,7 @@ func (k *Kernel) InUse() (bool, error) {
 func (k *Kernel) linkClashes(links []netlink.Link) []*fault.Fault {
 	for _, l := range links {
 		if l.Attrs().Name == k.names.Link && !tunnels(l) {
-			is := clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type())
+			is := k.clash("link "+k.names.Link, "it is there, of type %s, and no tunnel of ours", l.Type())
 			if l.Type() == "device" || l.Attrs().Flags&net.FlagLoopback != 0 {
 				return []*fault.Fault{is.Hint("choose another %s", k.names.setting("link"))}
 			}
@@ -280,7 +280,7 @@ func (k *Kernel) others(links []netlink.Link, want plan.State) []*fault.Fault {
 		} else {
 			continue
 		}
-		out = append(out, clash(fmt.Sprintf("mark mask %#x", mask), "%s is here (%s) and uses %#x", u.name, sign, u.mask).
+		out = append(out, k.clash(fmt.Sprintf("mark mask %#x", mask), "%s is here (%s) and uses %#x", u.name, sign, u.mask).
 			Hint("choose other bits in mesh.marks: 0x60 is free beside Calico, Cilium, kube-proxy and Flannel"))
 	}
 	return out

@@ -97,24 +97,24 @@ func TestFaults(t *testing.T) {
 		want fault.Code
 		next string
 	}{
-		{failed(what, unix.EEXIST), fault.CodeClash, "choose another"},
-		{failed(what, netlink.LinkNotFoundError{}), fault.CodeNotFound, ""},
-		{failed(what, fmt.Errorf("x: %w", unix.EPERM)), fault.CodeUnsupported, "CAP_NET_ADMIN"},
-		{failed(what, &fs.PathError{Err: unix.EROFS}), fault.CodeUnsupported, "/proc/sys/net"},
-		{failed(what, unix.EINVAL), fault.CodeKernel, "nft monitor"},
+		{(Names{}).failed(what, unix.EEXIST), fault.CodeClash, "choose another"},
+		{(Names{}).failed(what, netlink.LinkNotFoundError{}), fault.CodeNotFound, ""},
+		{(Names{}).failed(what, fmt.Errorf("x: %w", unix.EPERM)), fault.CodeUnsupported, "CAP_NET_ADMIN"},
+		{(Names{}).failed(what, &fs.PathError{Err: unix.EROFS}), fault.CodeUnsupported, "/proc/sys/net"},
+		{(Names{}).failed(what, unix.EINVAL), fault.CodeKernel, "nft monitor"},
 		{reading("x", unix.EPROTONOSUPPORT), fault.CodeUnsupported, "nf_tables"},
 		{reading("x", unix.EINVAL), fault.CodeKernel, "tried again"},
-		{tableFault("x", fmt.Errorf("y: %w", errors.Join(unix.ENOENT, unix.EOPNOTSUPP))), fault.CodeUnsupported, "nf_tables"},
-		{tableFault("x", unix.EEXIST), fault.CodeClash, "nft list table"},
-		{tableFault("x", unix.ENOBUFS), fault.CodeLimit, "smaller parts"},
-		{tableFault("x", fmt.Errorf("y: %w", unix.EMSGSIZE)), fault.CodeLimit, "wmem_max"},
-		{tableFault("x", unix.EINVAL), fault.CodeKernel, "dmesg"},
+		{(Names{}).tableFault("x", fmt.Errorf("y: %w", errors.Join(unix.ENOENT, unix.EOPNOTSUPP))), fault.CodeUnsupported, "nf_tables"},
+		{(Names{}).tableFault("x", unix.EEXIST), fault.CodeClash, "nft list table"},
+		{(Names{}).tableFault("x", unix.ENOBUFS), fault.CodeLimit, "smaller parts"},
+		{(Names{}).tableFault("x", fmt.Errorf("y: %w", unix.EMSGSIZE)), fault.CodeLimit, "wmem_max"},
+		{(Names{}).tableFault("x", unix.EINVAL), fault.CodeKernel, "dmesg"},
 	} {
 		if f := fault.From(tc.err); f.Code != tc.want || !strings.Contains(f.Next, tc.next) {
 			t.Errorf("%s, want %s with %q", f.Explain(), tc.want, tc.next)
 		}
 	}
-	if err := failed(what, nil); err != nil {
+	if err := (Names{}).failed(what, nil); err != nil {
 		t.Errorf("without an error: %v", err)
 	}
 	nested := fmt.Errorf("z: %w", errors.Join(unix.ENOENT, fmt.Errorf("y: %w", errors.Join(unix.EINVAL, unix.EPERM))))
@@ -165,7 +165,7 @@ func TestAFaultSaysOnceWhatWasRefusedOften(t *testing.T) {
 	for range 16 {
 		all = append(all, fmt.Errorf("netlink receive: %w", unix.ENOENT))
 	}
-	f := fault.From(tableFault("changing table inet t", errors.Join(all...)))
+	f := fault.From((Names{}).tableFault("changing table inet t", errors.Join(all...)))
 	if want := "mesh_kernel: changing table inet t: netlink receive: no such file or directory (16 times)"; f.Error() != want {
 		t.Errorf("%q, want %q", f.Error(), want)
 	}
@@ -173,7 +173,7 @@ func TestAFaultSaysOnceWhatWasRefusedOften(t *testing.T) {
 		t.Error("its cause is lost")
 	}
 	all = append(all, unix.EBUSY, unix.EINVAL, unix.EAGAIN, unix.ENODATA, unix.ESRCH, unix.ESRCH)
-	f = fault.From(failed(plan.Step{Verb: plan.Add, On: plan.TableName("t")}, errors.Join(all...)))
+	f = fault.From((Names{}).failed(plan.Step{Verb: plan.Add, On: plan.TableName("t")}, errors.Join(all...)))
 	want := "mesh_kernel: add table inet t: netlink receive: no such file or directory (16 times); device or resource busy; invalid argument; resource temporarily unavailable; and 2 more"
 	if f.Error() != want {
 		t.Errorf("%q, want %q", f.Error(), want)

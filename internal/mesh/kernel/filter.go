@@ -232,7 +232,7 @@ func lineOf(r *nftables.Rule) plan.Line {
 }
 
 // tableFault explains why a transaction was refused. Nothing of it is in force.
-func tableFault(what string, err error) error {
+func (n Names) tableFault(what string, err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) {
 		return f
@@ -240,7 +240,7 @@ func tableFault(what string, err error) error {
 	err = fold(err)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return fault.New(fault.CodeClash, what).Whyf("another program has made a table of that name: %v", err).
+		return fault.New(n.taken(), what).Whyf("another program has made a table of that name: %v", err).
 			Hint("look at it with nft list table inet NAME, and remove it, or choose another name")
 	case crowded(err):
 		return fault.New(fault.CodeLimit, what).

@@ -46,12 +46,28 @@ func (n Names) user() string {
 	return "the mesh"
 }
 
+// taken is the code of what another program has. The mesh has one of its own, which is older than its other users.
+func (n Names) taken() fault.Code {
+	if n.Command != "" {
+		return fault.CodeKernelClash
+	}
+	return fault.CodeClash
+}
+
 // setting is what hints call the setting of a name.
 func (n Names) setting(name string) string {
 	if n.Command != "" {
 		return name
 	}
 	return "mesh." + name
+}
+
+// elsewhere is what hints say of a route outside of our table: only the mesh can choose what it is for.
+func (n Names) elsewhere() string {
+	if n.Command != "" {
+		return ""
+	}
+	return "choose another mesh.overlay4, or "
 }
 
 // Sent counts what was sent to nftables.
@@ -147,17 +163,17 @@ func denied(err error) bool {
 }
 
 // failed is the fault of a step.
-func failed(what fmt.Stringer, err error) error {
+func (n Names) failed(what fmt.Stringer, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
-		return fault.New(fault.CodeClash, what.String()).Whyf("another program has made it: %v", err).
-			Hint("remove it, or choose another name or number in the mesh's configuration")
+		return fault.New(n.taken(), what.String()).Whyf("another program has made it: %v", err).
+			Hint("remove it, or choose another name or number in the configuration of %s", n.user())
 	case errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV):
 		return fault.New(fault.CodeNotFound, what.String()).
 			Whyf("the link is not there: the tunnel is gone, or was not made yet").
-			Hint("if that lasts, start the mesh again: it makes a new link")
+			Hint("if that lasts, start %s again: it makes a new link", n.user())
 	case denied(err) || errors.Is(err, unix.EOPNOTSUPP):
 		return unsupported(what.String(), err)
 	}

@@ -97,7 +97,7 @@ func (k *Kernel) contested(chains []*nftables.Chain, want plan.State) (out []*fa
 	for _, c := range chains {
 		if claim, is := plan.ClaimOf(head(c)); is && ours.Owner != "" && claim.Owner != ours.Owner &&
 			claim.Table != ours.Table {
-			out = append(out, clash("table inet "+k.names.Filter+" of nftables",
+			out = append(out, k.clash("table inet "+k.names.Filter+" of nftables",
 				"another mesh on this machine has it, whose table of routes is %d", claim.Table).
 				Hint("choose another mesh.filter; if that mesh is gone, remove it with 'tombolo mesh down' "+
 					"and its configuration"))

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/nftables"
@@ -105,6 +106,42 @@ func TestTablesOfOtherMeshes(t *testing.T) {
 		faults := k.contested([]*nftables.Chain{{Name: marker}, {Name: c.there.Name}}, plan.State{Tables: []plan.Table{{Name: "f", Chains: []plan.Chain{c.want}}}})
 		if got := len(faults) == 1 && faults[0].Code == fault.CodeClash && faults[0].Next != ""; got != c.clash {
 			t.Errorf("%s: %v", name, faults)
+		}
+	}
+}
+
+// TestWhoseCode: the code and the words of a clash are those of whoever asks.
+func TestWhoseCode(t *testing.T) {
+	want := plan.State{Rules: []plan.Rule{{Family: plan.IPv4, Priority: 32510, Table: 181}}}
+	rule := *netlink.NewRule()
+	rule.Family, rule.Priority, rule.Table = netlink.FAMILY_V4, 7, 181
+	route := netlink.Route{Table: 181, Dst: network(t, "10.7.0.0/16"), Type: unix.RTN_UNREACHABLE}
+	step := plan.Step{Verb: plan.Add, On: plan.Rule{Family: plan.IPv4, Priority: 7, Table: 181}}
+	for command, c := range map[string]struct {
+		code fault.Code
+		says string
+	}{
+		"":              {fault.CodeClash, "the mesh"},
+		"tombolo route": {fault.CodeKernelClash, "'tombolo route'"},
+	} {
+		k := &Kernel{names: Names{Link: "l", Filter: "f", Table: 181, Protocol: Protocol, Command: command}}
+		all := k.ruleClashes(rule, want)
+		all = append(all, k.routeClashes([]netlink.Route{route}, netlink.FAMILY_V4, want)...)
+		all = append(all, fault.From(k.names.failed(step, unix.EEXIST)))
+		for _, f := range all {
+			if f.Code != c.code || !strings.Contains(f.Why+f.Next, c.says) {
+				t.Errorf("%q: %s", command, f.Explain())
+			}
+		}
+		link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "l"}}
+		more := append(k.linkClashes([]netlink.Link{link}), k.foreignTable(), fault.From(k.names.tableFault("x", unix.EEXIST)))
+		for _, f := range more {
+			if f.Code != c.code || command != "" && strings.Contains(f.Explain(), "mesh") {
+				t.Errorf("%q: %s", command, f.Explain())
+			}
+		}
+		if len(all) != 3 || len(more) != 3 {
+			t.Errorf("%q: %v, %v", command, all, more)
 		}
 	}
 }

@@ -22,9 +22,10 @@ func (k *Kernel) know(index int) error {
 		}
 		if was != nil {
 			name := was.Attrs().Name
-			return clash("link "+k.names.Link, "the mesh's link was renamed to %s, and another one has its name", name).
-				Hint("give the other one another name, or remove it with ip link delete %s: the mesh then takes the name back",
-					k.names.Link)
+			return k.clash("link "+k.names.Link, "the link of %s was renamed to %s, and another one has its name",
+				k.names.user(), name).
+				Hint("give the other one another name, or remove it with ip link delete %s: %s then takes the name back",
+					k.names.Link, k.names.user())
 		}
 	}
 	k.index = index

@@ -98,8 +98,19 @@ func TestClashesAreSentences(t *testing.T) {
 			t.Errorf("%v, want %s", faults, c.want)
 		}
 	}
+	for command, text := range map[string]string{
+		"":            "mesh_clash: ipv4 route unreachable 10.7.0.0/16 table 254: it stands where the mesh needs a route; choose another mesh.overlay4, or remove it with ip route",
+		"tombolo vpn": "kernel_clash: ipv4 route unreachable 10.7.0.0/16 table 254: it stands where 'tombolo vpn' needs a route; remove it with ip route",
+	} {
+		route := netlink.Route{Table: 254, Dst: network(t, "10.7.0.0/16"), Type: unix.RTN_UNREACHABLE}
+		faults := (&Kernel{names: Names{Command: command}}).routeClashes([]netlink.Route{route}, netlink.FAMILY_V4,
+			plan.State{Routes: []plan.Route{{Table: 254, To: netip.MustParsePrefix("10.7.0.0/16")}}})
+		if len(faults) != 1 || faults[0].Explain() != text {
+			t.Errorf("%v, want %s", faults, text)
+		}
+	}
 	k := &Kernel{names: Names{Link: "tombolo0", Filter: "tombolo_mesh", Protocol: 180}}
-	texts := []string{k.foreignTable().Explain(), tableFault("table x", unix.EEXIST).Error()}
+	texts := []string{k.foreignTable().Explain(), (Names{}).tableFault("table x", unix.EEXIST).Error()}
 	for _, f := range k.linkClashes([]netlink.Link{&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "tombolo0"}}}) {
 		texts = append(texts, f.Explain())
 	}
@@ -107,7 +118,7 @@ func TestClashesAreSentences(t *testing.T) {
 		plan.Link{Name: "tombolo0", MTU: 1420}, plan.TableName("t"),
 		plan.Route{Table: 180, To: netip.MustParsePrefix("10.0.0.0/8")}, plan.Rule{Family: plan.IPv4, Priority: 7, Table: 180},
 	} {
-		texts = append(texts, failed(plan.Step{Verb: plan.Add, On: on}, unix.EEXIST).Error())
+		texts = append(texts, (Names{}).failed(plan.Step{Verb: plan.Add, On: on}, unix.EEXIST).Error())
 	}
 	for _, text := range texts {
 		if at := odd.FindString(text); at != "" {

@@ -56,7 +56,7 @@ func (k *Kernel) filter(steps []plan.Step) error {
 		}
 		if t.ranges >= k.most || i == len(steps)-1 {
 			if err := t.commit(); err != nil {
-				return tableFault(fmt.Sprintf("changing table inet %s (%d steps)", k.names.Filter, len(steps)), err)
+				return k.names.tableFault(fmt.Sprintf("changing table inet %s (%d steps)", k.names.Filter, len(steps)), err)
 			}
 		}
 	}

@@ -106,6 +106,16 @@ func (t Table) Ask(query []byte) (Question, error) {
 	return q, nil
 }
 
+// Find finds the zone of a name, and the name as the cluster has it.
+func (t Table) Find(name string) (z Zone, there string, ok bool) {
+	n, err := dnsmessage.NewName(strings.TrimSuffix(name, ".") + ".")
+	if err != nil {
+		return z, "", false
+	}
+	z, renamed, ok := t.find(n)
+	return z, renamed.String(), ok
+}
+
 // find finds the zone of a name, and the name as the cluster has it: the longest zone that it is in, or for a name of
 // an address the cluster that the address leads to.
 func (t Table) find(name dnsmessage.Name) (z Zone, there dnsmessage.Name, ok bool) {

@@ -69,6 +69,13 @@ func (f connectFrontend) Serve(ctx context.Context, ln net.Listener, dial fronte
 func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.Party, dial frontend.DialFunc) {
 	caller := splice.Net(conn)
 	asked, err := cn.readConnect(ctx, conn, caller)
+	if err == nil && asked.ping {
+		if who.Frontend == policy.FlowRoute { // which asks now and then: neither a dial nor a record
+			answerPing(conn)
+			return
+		}
+		err = notServed(http.MethodOptions)
+	}
 	if err == nil && asked.network != wire.NetworkTCP && who.Frontend != policy.FlowRoute {
 		err = fault.New(fault.CodeRequest, "datagrams are carried for routed mode only").
 			Hint("use a certificate of the role route")
@@ -213,10 +220,10 @@ func (cn *connect) readConnect(ctx context.Context, conn net.Conn, caller splice
 		// The parser quotes what it could not read, all of it.
 		return asking{}, bad("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
+	ping := req.Method == http.MethodOptions && req.RequestURI == "*" // RFC 9110 section 9.3.7
 	switch {
-	case req.Method != http.MethodConnect:
-		return asking{}, fault.Newf(fault.CodeMethod, "method %s is not served here", clip(req.Method, 32)).
-			Whyf("this socket speaks CONNECT only")
+	case req.Method != http.MethodConnect && !ping:
+		return asking{}, notServed(req.Method)
 	case req.ProtoMajor != 1 || req.ProtoMinor != 1:
 		return asking{}, bad("it is HTTP/%d.%d; HTTP/1.1 is expected", req.ProtoMajor, req.ProtoMinor)
 	case req.ContentLength > 0 || len(req.TransferEncoding) > 0:
@@ -229,10 +236,28 @@ func (cn *connect) readConnect(ctx context.Context, conn net.Conn, caller splice
 			return asking{}, bad("%q is no name of a header", clip(name, 64))
 		}
 	}
+	if ping {
+		return asking{ping: true}, nil
+	}
 	if _, err := policy.ParseTarget(req.RequestURI); err != nil {
 		return asking{}, bad("%s", clip(err.Error(), 200)).Hint("send: CONNECT host:port HTTP/1.1")
 	}
 	return readRequest(req.RequestURI, req.Header)
+}
+
+func notServed(method string) *fault.Fault {
+	return fault.Newf(fault.CodeMethod, "method %s is not served here", clip(method, 32)).
+		Whyf("this socket speaks CONNECT only")
+}
+
+// answerPing says that the hub is there, and takes the caller's certificate.
+func answerPing(conn net.Conn) {
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(limit.ReplyWrite))
+	const answer = "HTTP/1.1 200 OK\r\nAllow: CONNECT, OPTIONS\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+	if _, err := io.WriteString(conn, answer); err == nil {
+		lingerClose(conn)
+	}
 }
 
 // headReader reads a request's head. What is there already, as it is mostly, needs

@@ -51,6 +51,7 @@ func FuzzReadConnect(f *testing.F) {
 		"CONNECT a.b:1 HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\n\r\n", "CONNECT a:1 HTTP/1.1\r\n folded: x\r\n\r\n",
 		"CONNECT a:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "CONNECT http://a:1/ HTTP/1.1\r\n\r\n",
 		"CONNECT a:1 HTTP/1.1\r\nX: " + strings.Repeat("x", limit.RequestHeader) + "\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: hub\r\n\r\n", "OPTIONS / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
 	} {
 		f.Add([]byte(s), uint16(1<<15))
 		f.Add([]byte(s), uint16(1))
@@ -78,6 +79,12 @@ func FuzzReadConnect(f *testing.F) {
 			t.Errorf("%q is accepted with bytes behind its head", head)
 		}
 		line, _, _ := strings.Cut(string(head), "\n")
+		if asked.ping {
+			if strings.TrimSuffix(line, "\r") != "OPTIONS * HTTP/1.1" || target != "" {
+				t.Errorf("%q is a ping of %q", line, target)
+			}
+			return
+		}
 		if strings.TrimSuffix(line, "\r") != "CONNECT "+target+" HTTP/1.1" {
 			t.Errorf("%q asks for %q", line, target)
 		}

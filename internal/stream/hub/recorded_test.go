@@ -105,6 +105,28 @@ func TestMalformedMetadataIsRecorded(t *testing.T) {
 	}
 }
 
+// TestPings: routed mode may ask whether the hub is there, without a dial or a record; for others it is no CONNECT.
+func TestPings(t *testing.T) {
+	for frontend, want := range map[string]string{
+		"route": "HTTP/1.1 200 OK\r\n", "connect-tls": "HTTP/1.1 405 method_not_allowed: method OPTIONS is not served here",
+	} {
+		out := records(t, func(h *Hub) {
+			caller, conn := tcpPair(t)
+			defer caller.Close()
+			io.WriteString(caller, "OPTIONS * HTTP/1.1\r\nHost: hub\r\n\r\n")
+			caller.CloseWrite()
+			h.connect.serveConnect(t.Context(), conn, record.Party{Cluster: clusterOf(t, "c1"), Frontend: frontend, Caller: "x"}, nil)
+			got, err := io.ReadAll(caller)
+			if err != nil || !strings.HasPrefix(string(got), want) {
+				t.Errorf("%s: %q, %v", frontend, got, err)
+			}
+		})
+		if refused := frontend != "route"; (len(out) == 1) != refused {
+			t.Errorf("%s: %+v", frontend, out)
+		}
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 // asking is what a caller asks for over HTTP, and what it says about that.
 type asking struct {
+	ping            bool // nothing: whether anybody answers
 	network, target string
 	said            reqmeta.Metadata
 }

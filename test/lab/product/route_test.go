@@ -165,6 +165,17 @@ func TestRoute(t *testing.T) {
 		t.Errorf("explain: %v\n%s", err, out)
 	}
 
+	for asked, want := range map[string]string{
+		"192.0.0.53:53":                    "is the resolver",
+		"web.default.svc.c2.internal:7000": "its name is web.default.svc.cluster.local in cluster c2, where " + lab.BackendAddr + ":5353 is asked",
+	} {
+		out, err := labtest.Run(r.host, 15*time.Second, nil, r.program, "route", "explain", asked, "--admin-socket",
+			filepath.Join(r.dir, "route/run/route/route.sock"))
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("explain: %v\n%s", err, out)
+		}
+	}
+
 	r.route.process.Kill()
 	<-r.route.process.Done()
 	if err := r.greets("10.42.0.80:7000", "c1"); !errors.Is(err, unix.EHOSTUNREACH) {
@@ -179,9 +190,8 @@ func TestRoute(t *testing.T) {
 	}
 	r.startRoute()
 	r.eventually("it greets after a restart", reconnectWithin, r.route, func() error { return r.greets("240.2.0.80:7000", "c2") })
-	if err := r.route.process.Stop(startWithin); err != nil {
-		t.Errorf("it ends with %v", err)
-	}
+	t.Run("no agent", r.noAgent)
+	t.Run("a drain", r.drains)
 	r.nothingLeft()
 	t.Run("refused alone", r.refusedAlone)
 }
@@ -484,7 +494,7 @@ func (r *routeRig) refusedAlone(t *testing.T) {
 	r.refused(t, map[string]start{
 		"the hub is covered": {r.flags("c1", "--map", "10.42.0.0/24=198.51.100.0/24"), "covers the hub " + lab.ControlAddr + ":8443"},
 		"another role":       {r.flags("client", "--range", "10.42.0.0/24"), "/cluster/c1/client/x"},
-		"a table in use":     {r.flags("c1", "--range", "10.42.0.0/24"), "it leads into table 181"},
+		"a table in use":     {r.flags("c1", "--range", "10.42.0.0/24"), "kernel_clash: ipv4 rule 100: from all lookup 181: it leads into table 181"},
 	})
 	if err := r.host.Netlink().RuleDel(rule); err != nil {
 		t.Error(err)
