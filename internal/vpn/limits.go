@@ -8,8 +8,9 @@ import "time"
 const (
 	// restartFirst and restartMost are how long it waits before OpenVPN is started again, doubled each time.
 	restartFirst, restartMost = time.Second, 15 * time.Second
-	// steady is how long OpenVPN has to run until its next end counts as the first one again.
-	steady = time.Minute
+	// steady is how long OpenVPN has to run until its next end counts as the first one again, after which it is started at
+	// once.
+	steady = 5 * time.Second
 	// stopWait is how long OpenVPN may take to end when it is asked to.
 	stopWait = 3 * time.Second
 	// attachWait bounds the time until OpenVPN has connected to its management socket.
@@ -18,10 +19,14 @@ const (
 	lines = 64
 	// lastWords are the last bytes that a process printed before it ended, for people.
 	lastWords = 2 << 10
+	// lastLines are how many lines of them are told.
+	lastLines = 3
 	// probeEvery is how often a client is asked whether packets pass, and probeWait how long its answer may take.
 	probeEvery, probeWait = time.Second, time.Second
 	// deadAfter is how long a client may be silent until another one takes its place.
 	deadAfter = 3 * time.Second
+	// keptFor is how long the ranges are kept for the client that had them before OpenVPN was started again.
+	keptFor = 2 * deadAfter
 	// readyWithin is how old an answer may be for an end to be ready: three periods of OpenVPN's own pings, which are what
 	// a client sees of a server that asks nothing.
 	readyWithin = 30 * time.Second

@@ -65,7 +65,8 @@ func (p *process) run(ctx context.Context) error {
 		if run.Ended(ctx) != nil {
 			return nil
 		}
-		if time.Since(began) > steady {
+		ran := time.Since(began) > steady
+		if ran {
 			ends = 0
 		}
 		p.ended(f)
@@ -73,12 +74,15 @@ func (p *process) run(ctx context.Context) error {
 			continue
 		}
 		p.log.Warn("OpenVPN does not run", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
-		if !run.Wait(ctx, run.Backoff(ends, restartMost, 0)) {
+		if !ran && !run.Wait(ctx, pause(ends)) {
 			return nil
 		}
 		ends++
 	}
 }
+
+// pause is how long it waits after so many ends, from 0.
+func pause(ends int) time.Duration { return min(restartFirst<<min(ends, 10), restartMost) }
 
 // once runs it once. Without a fault it was asked to end.
 func (p *process) once(ctx context.Context) *fault.Fault {
@@ -182,6 +186,10 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 	reader := &openvpn.Reader{}
 	tick := time.NewTicker(p.every)
 	defer tick.Stop()
+	release := time.NewTimer(time.Hour) // from the hold, after the time that OpenVPN asks for
+	release.Stop()
+	defer release.Stop()
+	greeted, worked := false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,6 +201,8 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 			return true
 		case <-tick.C:
 			p.tick(send)
+		case <-release.C:
+			send(openvpn.Release())
 		case line, more := <-read:
 			if !more {
 				return false
@@ -200,9 +210,16 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 			switch e := reader.Line(line).(type) {
 			case nil:
 			case openvpn.Hold:
-				for _, command := range openvpn.Begin() {
-					send(command)
+				if !greeted {
+					greeted = true
+					for _, command := range openvpn.Begin() {
+						send(command)
+					}
 				}
+				if worked { // the first try after a loss: somebody waits for it
+					e.Wait, worked = 0, false
+				}
+				release.Reset(e.Wait)
 			case openvpn.Log:
 				p.log.Log(ctx, level(e), "OpenVPN says", "text", untrusted.Text(e.Text, reason))
 			case openvpn.Answer:
@@ -210,6 +227,9 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 					p.log.Warn("OpenVPN refused a command", "text", untrusted.Text(e.Text, reason))
 				}
 			default:
+				if s, is := e.(openvpn.State); is && s.Name == openvpn.Connected {
+					worked = true
+				}
 				p.handle(e, send)
 			}
 		}
@@ -243,18 +263,18 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// text is the last line.
+// text are the last lines: what is wrong with an option stands before the last one.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last := ""
+	var all []string
 	for line := range strings.Lines(string(t.end)) {
 		if line = strings.TrimSpace(line); line != "" {
-			last = line
+			all = append(all, line)
 		}
 	}
-	if last == "" {
+	if len(all) == 0 {
 		return "it said nothing"
 	}
-	return untrusted.Text(last, reason)
+	return untrusted.Text(strings.Join(all[max(0, len(all)-lastLines):], "; "), reason)
 }

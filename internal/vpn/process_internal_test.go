@@ -37,7 +37,7 @@ func TestProcessThatEnds(t *testing.T) {
 	starts := 0
 	dir := runtest.Dir(t)
 	p := &process{
-		program: fakeProgram(t, "cat \"$2\"; echo 'Options error: it is odd' >&2; exit 1"), dir: dir, log: slog.New(slog.DiscardHandler),
+		program: fakeProgram(t, "cat \"$2\"; echo 'Options error: it is odd' >&2; echo 'Use --help for more information.'; exit 1"), dir: dir, log: slog.New(slog.DiscardHandler),
 		prepare: func() (map[string][]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -65,6 +65,15 @@ func TestProcessThatEnds(t *testing.T) {
 	}
 	if len(told) == 0 || !strings.Contains(told[0], "Options error: it is odd") || !strings.Contains(told[0], "vpn_down") {
 		t.Errorf("%q", told)
+	}
+}
+
+func TestPause(t *testing.T) {
+	for ends, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 4: 15 * time.Second,
+		1000: 15 * time.Second} {
+		if got := pause(ends); got != want {
+			t.Errorf("after %d ends: %v, want %v", ends, got, want)
+		}
 	}
 }
 

@@ -110,7 +110,7 @@ func (s *Server) prepare() (map[string][]byte, error) {
 	}
 	s.mu.Lock()
 	s.who, s.peers, s.down, s.state = who, nil, nil, ""
-	s.kept.until = s.now().Add(deadAfter)
+	s.kept.until = s.now().Add(keptFor)
 	s.mu.Unlock()
 	s.metrics.Starts.Inc()
 	files := who.files

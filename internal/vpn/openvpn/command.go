@@ -7,10 +7,13 @@ import (
 	"strings"
 )
 
-// Begin are the commands with which a process starts to work: what it reports, and the release from its hold.
+// Begin are the commands that say what a process reports.
 func Begin() []string {
-	return []string{"log on", "state on", fmt.Sprintf("bytecount %d", TrafficSeconds), "hold release"}
+	return []string{"log on", "state on", fmt.Sprintf("bytecount %d", TrafficSeconds)}
 }
+
+// Release ends a hold.
+func Release() string { return "hold release" }
 
 // TrafficSeconds is how often a process counts bytes, in seconds.
 const TrafficSeconds = 2

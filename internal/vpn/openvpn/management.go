@@ -6,13 +6,17 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Event is something that the management interface reports: Hold, State, Traffic, Client, Log, Answer or Ready.
 type Event any
 
-// Hold waits for a release.
-type Hold struct{}
+// Hold waits for a release, which is to come after a time.
+type Hold struct{ Wait time.Duration }
+
+// mostHold bounds it: OpenVPN asks for 300 s at most (connect-retry-max).
+const mostHold = 5 * time.Minute
 
 // Ready is the greeting.
 type Ready struct{}
@@ -97,7 +101,7 @@ func (r *Reader) Line(line string) Event {
 	case ">INFO":
 		return Ready{}
 	case ">HOLD":
-		return Hold{}
+		return hold(rest)
 	case ">STATE":
 		return state(rest)
 	case ">BYTECOUNT":
@@ -112,6 +116,16 @@ func (r *Reader) Line(line string) Event {
 		return r.clientLine(rest)
 	}
 	return nil
+}
+
+// hold reads Waiting for hold release:SECONDS.
+func hold(rest string) Event {
+	_, text, _ := strings.Cut(rest, ":")
+	seconds, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return Hold{}
+	}
+	return Hold{min(time.Duration(seconds)*time.Second, mostHold)}
 }
 
 // state reads time,name,detail,address4,remote,port,local,port,address6.

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
 )
@@ -88,7 +89,7 @@ func TestLines(t *testing.T) {
 			openvpn.State{Name: "CONNECTED", Detail: "SUCCESS", Address4: netip.MustParseAddr("192.168.123.2"),
 				Address6: netip.MustParseAddr("fd8f:6d53:b97a:1::2")},
 			openvpn.Traffic{Client: -1, In: 3100, Out: 2900},
-			openvpn.State{Name: "RECONNECTING", Detail: "connection-reset"},
+			openvpn.State{Name: "RECONNECTING", Detail: "connection-reset"}, openvpn.Hold{Wait: 2 * time.Second},
 			openvpn.State{Name: "EXITING", Detail: "SIGTERM"},
 		},
 	} {
