@@ -44,7 +44,7 @@ kube-apiserver.
 It needs CAP_NET_ADMIN, CAP_NET_RAW and /dev/net/tun. A SIGTERM drains, a second one
 stops at once. What was changed here goes with it.`,
 		Example: `  tombolo certificate issue --role vpn-server --cluster c1 --name server --host vpn-server --out server.pem
-  tombolo vpn key > tls.key
+  tombolo vpn key --out tls.key
   tombolo config print --role vpn-server --out server.yaml
   tombolo vpn server --config server.yaml`,
 		Args: exactArgs(),

@@ -3,8 +3,6 @@
 package vpn
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -48,6 +46,7 @@ type end struct {
 	number  int
 	process *process
 	kernel  state
+	looked  time.Time // when it was
 
 	mu      sync.Mutex
 	who     identity
@@ -194,12 +193,20 @@ func (e *end) ended(f *fault.Fault) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state, e.since = openvpn.Exiting, e.now()
+	e.metrics.Up.WithLabelValues(e.remote.address).Set(0)
 	if f != nil && (e.why == nil || f.Code != fault.CodeVPNDown) {
 		e.why = f
 	}
 }
 
 func (e *end) tick(func(string)) {
+	if now := e.now(); now.Sub(e.looked) > lookEvery {
+		e.looked = now
+		e.mu.Lock()
+		t := e.tunnel()
+		e.mu.Unlock()
+		restore(e.kernel, t, e.log)
+	}
 	up := 0.0
 	if e.unready() == nil {
 		up = 1
@@ -262,9 +269,9 @@ func (c ClientConfig) families() (out []plan.Family) {
 }
 
 // open prepares the kernel for one tunnel.
-func (e *end) open(ctx context.Context) (err error) {
+func (e *end) open() (err error) {
 	e.kernel, err = open(e.host, e.tunnel())
-	return errors.Join(err, ctx.Err())
+	return err
 }
 
 // Reload names what changes with the next start: all of it.
@@ -272,4 +279,12 @@ func (c *Client) Reload(next ClientConfig) {
 	if !reflect.DeepEqual(c.cfg, next) {
 		c.log.Warn("these settings change with the next start", "settings", "all")
 	}
+}
+
+// links are those of its tunnels.
+func (c *Client) links() (out []string) {
+	for _, e := range c.ends {
+		out = append(out, e.link)
+	}
+	return out
 }

@@ -240,6 +240,13 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 		c.Servers = append(c.Servers, r)
 	}
 	overlaps("ranges", parts, c.Ranges, add)
+	if last := c.Table + len(c.Servers) - 1; c.Table < 253 && last >= 253 {
+		add("table", "%d tunnels need as many tables, and %d is the machine's own: begin with 256 or a lower one",
+			len(c.Servers), last)
+	}
+	if c.Rule+len(c.Servers)-1 > 32765 {
+		add("rule", "%d tunnels need as many priorities before 32766", len(c.Servers))
+	}
 	return c
 }
 

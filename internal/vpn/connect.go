@@ -5,6 +5,7 @@ package vpn
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -52,7 +53,7 @@ func (s *Server) newConnect() (*connect, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert,
+	base := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert,
 		NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if now, err := c.certificate(); err == nil {
@@ -61,20 +62,40 @@ func (s *Server) newConnect() (*connect, error) {
 			return own, nil // while it is being replaced
 		}}
 	if c.cfg.ClientCA == "" {
-		c.tls.ClientCAs = trust.RootsOf(s.who.ca)
-		c.tls.VerifyConnection = c.known
-		return c, nil
+		base.VerifyConnection = c.known
+	}
+	if _, err := c.roots(); err != nil {
+		return nil, err
+	}
+	c.tls = &tls.Config{MinVersion: base.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		roots, err := c.roots() // as they are now: a CA is replaced because it is trusted no more
+		if err != nil {
+			return nil, err
+		}
+		now := base.Clone()
+		now.ClientCAs = roots
+		return now, nil
+	}}
+	return c, nil
+}
+
+// roots are those that have made the certificates of callers.
+func (c *connect) roots() (*x509.CertPool, error) {
+	if c.cfg.ClientCA == "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return trust.RootsOf(c.who.ca), nil
 	}
 	data, err := private.ReadPublic(c.cfg.ClientCA, limit.PrivateFile)
 	if err != nil {
-		return nil, fault.New(fault.CodeConfig, "connect.clientCA cannot be read").Because(err)
+		return nil, fault.New(fault.CodeConfig, "connect.clientCA cannot be read").Because(err).
+			Hint("correct connect in the configuration")
 	}
 	roots, err := trust.ParseCertificates(data)
 	if err != nil {
 		return nil, err
 	}
-	c.tls.ClientCAs = trust.RootsOf(roots...)
-	return c, nil
+	return trust.RootsOf(roots...), nil
 }
 
 // certificate is that of the listener.

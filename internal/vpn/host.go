@@ -5,15 +5,18 @@ package vpn
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/vpn/network"
 	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
@@ -22,6 +25,7 @@ import (
 // state is what is changed in the kernel for one tunnel.
 type state interface {
 	Check(want plan.State) []*fault.Fault
+	Elsewhere() ([]plan.Route, error)
 	Observe() (plan.State, error)
 	Apply(steps []plan.Step) error
 	Close() error
@@ -36,7 +40,7 @@ type host struct {
 	unprivileged func() (user, group string)
 	forward      func(families []plan.Family) (undo func() error, err error)
 	version      func(ctx context.Context, program string) (string, error)
-	around       func(ours string) []network.Part // networks of this machine, without those of links of ours
+	around       func(ours []string) []network.Part // networks of this machine, without those of our links
 }
 
 func newHost() host {
@@ -62,6 +66,24 @@ func apply(k state, want plan.State) error {
 		return err
 	}
 	return k.Apply(plan.Diff(have, want))
+}
+
+// restore puts back what somebody else has removed from the kernel.
+func restore(k state, t network.Tunnel, log *slog.Logger) {
+	have, err := k.Observe()
+	if err == nil {
+		steps := plan.Diff(have, t.State())
+		if len(steps) == 0 {
+			return
+		}
+		log.Warn("what a tunnel needs in the kernel was changed, and is put back", "link", t.Link, "steps", len(steps))
+		err = k.Apply(steps)
+	}
+	if err != nil {
+		f := fault.From(err)
+		log.Error("what a tunnel needs in the kernel cannot be put back", "link", t.Link, telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Error())
+	}
 }
 
 // hasIPv6 reports whether a socket of IPv6 can be bound.
@@ -131,16 +153,15 @@ func forward(families []plan.Family) (undo func() error, err error) {
 	return undo, nil
 }
 
-// around are the networks in which this machine has addresses. Links whose names begin with ours are not
-// among them.
-func around(ours string) (out []network.Part) {
+// around are the networks in which this machine has addresses, without those of our own links.
+func around(ours []string) (out []network.Part) {
 	links, err := net.Interfaces()
 	if err != nil {
 		return nil
 	}
 	for _, l := range links {
 		addrs, err := l.Addrs()
-		if err != nil || strings.HasPrefix(l.Name, ours) {
+		if err != nil || slices.Contains(ours, l.Name) {
 			continue
 		}
 		for _, a := range addrs {
@@ -155,7 +176,7 @@ func around(ours string) (out []network.Part) {
 }
 
 // apart refuses ranges that are those of this machine: it would no longer reach what is there.
-func (h host) apart(ours string, parts []network.Part) error {
+func (h host) apart(ours []string, parts []network.Part) error {
 	for _, own := range h.around(ours) {
 		for _, p := range parts {
 			if p.Range.Overlaps(own.Range) {

@@ -49,12 +49,15 @@ func (c common) read(role id.Role) (identity, error) {
 			continue
 		}
 		data, err := private.Read(path, limit.KeyFile)
+		if fault.Has(err, fault.CodeSecret) {
+			return out, err // which says how to close it
+		}
 		if err == nil {
 			err = openvpn.CheckStaticKey(data)
 		}
 		if err != nil {
 			return out, fault.Newf(fault.CodeConfig, "the key %s cannot be used", path).Because(err).
-				Hint("make one for both ends: tombolo vpn key > %s", path)
+				Hint("make one for both ends: tombolo vpn key --out FILE")
 		}
 		out.files[tlsName] = data
 	}

@@ -32,6 +32,12 @@ const (
 	readyWithin = 30 * time.Second
 	// clients bounds those of a server at a time: those of one cluster, and as many again while they are replaced.
 	clients = 8
+	// connections bounds those of a server's OpenVPN, which counts them before their handshake.
+	connections = 1_024
+	// hung is how long OpenVPN may answer nothing until it is killed.
+	hung = 10 * time.Second
+	// lookEvery is how often the kernel is looked at: others may remove what is ours.
+	lookEvery = 5 * time.Second
 	// watchFiles is how often files are looked at that may have been replaced.
 	watchFiles = 5 * time.Second
 	// socketConns bounds the connections of the admin socket.

@@ -63,7 +63,7 @@ func (p *process) run(ctx context.Context) error {
 		began := time.Now()
 		f := p.once(ctx)
 		if run.Ended(ctx) != nil {
-			return nil
+			return p.clean()
 		}
 		ran := time.Since(began) > steady
 		if ran {
@@ -75,11 +75,14 @@ func (p *process) run(ctx context.Context) error {
 		}
 		p.log.Warn("OpenVPN does not run", telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
 		if !ran && !run.Wait(ctx, pause(ends)) {
-			return nil
+			return p.clean()
 		}
 		ends++
 	}
 }
+
+// clean removes its files: keys are among them.
+func (p *process) clean() error { return os.RemoveAll(p.dir) }
 
 // pause is how long it waits after so many ends, from 0.
 func pause(ends int) time.Duration { return min(restartFirst<<min(ends, 10), restartMost) }
@@ -141,9 +144,8 @@ func listen(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// serve speaks with a started OpenVPN until it ends, or is to end, which it reports.
-func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}) (asked bool) {
-	ctx := g.Context()
+// attach waits for a started OpenVPN at its management socket. Without a connection it has ended, or is to end (asked).
+func attach(g *run.Group, ln *net.UnixListener, gone <-chan struct{}) (conn net.Conn, asked bool) {
 	coming := make(chan net.Conn, 1)
 	g.Do(func(context.Context) {
 		_ = ln.SetDeadline(time.Now().Add(attachWait))
@@ -152,11 +154,10 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 		}
 		close(coming)
 	})
-	var conn net.Conn
 	select {
 	case conn = <-coming:
 	case <-gone:
-	case <-ctx.Done():
+	case <-g.Context().Done():
 		asked = true
 	}
 	if conn == nil {
@@ -164,6 +165,25 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 		if late := <-coming; late != nil {
 			late.Close()
 		}
+	}
+	return conn, asked
+}
+
+// talk is what is said at a management socket. It belongs to the goroutine of serve.
+type talk struct {
+	reader  openvpn.Reader
+	send    func(command string)
+	greeted bool
+	worked  bool        // it was connected since the last hold
+	heard   time.Time   // anything
+	release *time.Timer // from a hold, after the time that OpenVPN asks for
+}
+
+// serve speaks with a started OpenVPN until it ends, or is to end, which it reports.
+func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}) (asked bool) {
+	ctx := g.Context()
+	conn, asked := attach(g, ln, gone)
+	if conn == nil {
 		return asked
 	}
 	defer conn.Close()
@@ -179,60 +199,68 @@ func (p *process) serve(g *run.Group, ln *net.UnixListener, gone <-chan struct{}
 			}
 		}
 	})
-	send := func(command string) {
+	t := &talk{heard: time.Now(), release: time.NewTimer(time.Hour), send: func(command string) {
 		_ = conn.SetWriteDeadline(time.Now().Add(stopWait))
 		_, _ = io.WriteString(conn, command+"\n") // a socket that takes nothing ends soon, which is read
-	}
-	reader := &openvpn.Reader{}
+	}}
+	t.release.Stop()
+	defer t.release.Stop()
 	tick := time.NewTicker(p.every)
 	defer tick.Stop()
-	release := time.NewTimer(time.Hour) // from the hold, after the time that OpenVPN asks for
-	release.Stop()
-	defer release.Stop()
-	greeted, worked := false, false
 	for {
 		select {
 		case <-ctx.Done():
-			send(openvpn.Stop())
+			t.send(openvpn.Stop())
 			return true
 		case <-p.again:
 			p.log.Info("OpenVPN is started again")
-			send(openvpn.Stop())
+			t.send(openvpn.Stop())
 			return true
 		case <-tick.C:
-			p.tick(send)
-		case <-release.C:
-			send(openvpn.Release())
+			if t.greeted && time.Since(t.heard) > hung {
+				p.log.Warn("OpenVPN answers nothing, and is killed")
+				return false
+			}
+			t.send(openvpn.Ask())
+			p.tick(t.send)
+		case <-t.release.C:
+			t.send(openvpn.Release())
 		case line, more := <-read:
 			if !more {
 				return false
 			}
-			switch e := reader.Line(line).(type) {
-			case nil:
-			case openvpn.Hold:
-				if !greeted {
-					greeted = true
-					for _, command := range openvpn.Begin() {
-						send(command)
-					}
-				}
-				if worked { // the first try after a loss: somebody waits for it
-					e.Wait, worked = 0, false
-				}
-				release.Reset(e.Wait)
-			case openvpn.Log:
-				p.log.Log(ctx, level(e), "OpenVPN says", "text", untrusted.Text(e.Text, reason))
-			case openvpn.Answer:
-				if !e.OK {
-					p.log.Warn("OpenVPN refused a command", "text", untrusted.Text(e.Text, reason))
-				}
-			default:
-				if s, is := e.(openvpn.State); is && s.Name == openvpn.Connected {
-					worked = true
-				}
-				p.handle(e, send)
+			p.take(ctx, t, line)
+		}
+	}
+}
+
+// take reads one line.
+func (p *process) take(ctx context.Context, t *talk, line string) {
+	t.heard = time.Now()
+	switch e := t.reader.Line(line).(type) {
+	case nil:
+	case openvpn.Hold:
+		if !t.greeted {
+			t.greeted = true
+			for _, command := range openvpn.Begin() {
+				t.send(command)
 			}
 		}
+		if t.worked { // the first try after a loss: somebody waits for it
+			e.Wait, t.worked = 0, false
+		}
+		t.release.Reset(e.Wait)
+	case openvpn.Log:
+		p.log.Log(ctx, level(e), "OpenVPN says", "text", untrusted.Text(e.Text, reason))
+	case openvpn.Answer:
+		if !e.OK {
+			p.log.Warn("OpenVPN refused a command", "text", untrusted.Text(e.Text, reason))
+		}
+	case openvpn.State:
+		t.worked = t.worked || e.Name == openvpn.Connected
+		p.handle(e, t.send)
+	default:
+		p.handle(e, t.send)
 	}
 }
 

@@ -149,16 +149,16 @@ func TestGranted(t *testing.T) {
 
 // TestApart: a range that this machine has itself is refused with both.
 func TestApart(t *testing.T) {
-	h := host{around: func(string) []network.Part {
+	h := host{around: func([]string) []network.Part {
 		return []network.Part{{What: "which this machine has at eth0", Range: netip.MustParsePrefix("10.244.3.0/24")}}
 	}}
 	one := func(text string) []network.Part {
 		return []network.Part{{What: "a range of cluster c1", Range: netip.MustParsePrefix(text)}}
 	}
-	if err := h.apart("x", one("10.96.0.0/12")); err != nil {
+	if err := h.apart([]string{"x"}, one("10.96.0.0/12")); err != nil {
 		t.Error(err)
 	}
-	err := h.apart("x", one("10.244.0.0/16"))
+	err := h.apart([]string{"x"}, one("10.244.0.0/16"))
 	if text := fmt.Sprint(err); !fault.Has(err, fault.CodeConfig) || !strings.Contains(text, "10.244.0.0/16") || !strings.Contains(text, "10.244.3.0/24") {
 		t.Error(err)
 	}

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/vpn/network"
 )
@@ -46,6 +49,9 @@ func open(h host, t network.Tunnel) (state, error) {
 	if clashes := k.Check(t.State()); len(clashes) > 0 {
 		return nil, errors.Join(clashes[0], k.Close())
 	}
+	if err := alone(k, t.Routed); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
 	if err := h.makeTun(t.Link); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -53,6 +59,24 @@ func open(h host, t network.Tunnel) (state, error) {
 		return nil, errors.Join(err, apply(k, plan.State{}), k.Close())
 	}
 	return k, nil
+}
+
+// alone refuses ranges that another command of ours routes: one of two clusters would get the packets of both.
+func alone(k state, ranges []netip.Prefix) error {
+	others, err := k.Elsewhere()
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		for _, r := range ranges {
+			if o.To.Overlaps(r) {
+				return fault.Newf(fault.CodeConfig, "the range %s, and %s, which another Tombolo here routes (table %d), overlap",
+					r, o.To, o.Table).
+					Hint("reach one of them by other addresses with 'as', on both ends")
+			}
+		}
+	}
+	return nil
 }
 
 // shut takes back what open and what followed changed.
@@ -98,7 +122,7 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 	if s.who, err = s.cfg.read(id.RoleVPNServer); err != nil {
 		return err
 	}
-	if err := s.host.apart(s.cfg.OpenVPN.Link, s.cfg.parts()); err != nil {
+	if err := s.host.apart([]string{s.cfg.OpenVPN.Link}, s.cfg.parts()); err != nil {
 		return err
 	}
 	front, err := s.newConnect()
@@ -124,11 +148,15 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, shut(k)) }()
+	s.kernel = k
 	s.process = &process{program: s.cfg.Program, dir: dir, log: s.log,
 		prepare: s.prepare, handle: s.handle, tick: s.tick, every: probeEvery, again: make(chan struct{}, 1),
 		ended: func(f *fault.Fault) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			for _, p := range s.peers {
+				s.metrics.Up.DeleteLabelValues(p.name)
+			}
 			s.peers, s.down, s.state = nil, f, ""
 		}}
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -136,7 +164,9 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 	s.probes = run.NewGroup(inner)
 	g := run.NewGroup(inner)
 	g.Go("OpenVPN", s.process.run)
-	g.Go("files", func(ctx context.Context) error { return follow(ctx, s.cfg.common, s.process.restart) })
+	g.Go("files", func(ctx context.Context) error {
+		return follow(ctx, s.cfg.common, id.RoleVPNServer, s.log, s.process.restart)
+	})
 	g.Go("CONNECT", front.serve)
 	s.log.Info("waiting for clients", "listen", s.cfg.Listen, "openvpn", s.version)
 	defer func() {
@@ -158,7 +188,7 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 	if _, err = c.cfg.read(id.RoleVPNClient); err != nil {
 		return err
 	}
-	if err := c.host.apart(c.cfg.OpenVPN.Link, c.cfg.parts()); err != nil {
+	if err := c.host.apart(c.links(), c.cfg.parts()); err != nil {
 		return err
 	}
 	o, err := c.cfg.listen(ctx, ClientSocket(c.cfg.RunDir))
@@ -171,10 +201,10 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 		if err := mkdirs(e.process.dir); err != nil {
 			return err
 		}
-		if err := e.open(ctx); err != nil {
+		defer func() { err = errors.Join(err, shut(e.kernel)) }()
+		if err := errors.Join(ctx.Err(), e.open()); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, shut(e.kernel)) }()
 	}
 	undo, err := c.host.forward(c.cfg.families())
 	defer func() { err = errors.Join(err, undo()) }()
@@ -188,7 +218,7 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 		g.Go("OpenVPN", e.process.run)
 	}
 	g.Go("files", func(ctx context.Context) error {
-		return follow(ctx, c.cfg.common, func() {
+		return follow(ctx, c.cfg.common, id.RoleVPNClient, c.log, func() {
 			for _, e := range c.ends {
 				e.process.restart()
 			}
@@ -200,14 +230,25 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 	})
 }
 
-// follow calls changed when files of an identity are others than they were.
-func follow(ctx context.Context, c common, changed func()) error {
-	seen := stampsOf(c.sources())
+// follow calls changed when files of an identity are others than they were, and go together: a certificate and its key
+// may be replaced one after the other.
+func follow(ctx context.Context, c common, role id.Role, log *slog.Logger, changed func()) error {
+	seen, told := stampsOf(c.sources()), stamps(nil)
 	for run.Wait(ctx, watchFiles) {
-		if now := stampsOf(c.sources()); seen.changed(now) {
-			seen = now
-			changed()
+		now := stampsOf(c.sources())
+		if !seen.changed(now) {
+			continue
 		}
+		if _, err := c.read(role); err != nil {
+			if f := fault.From(err); !slices.Equal(told, now) {
+				told = now
+				log.Warn("the new files of the identity cannot be used yet; what was read before stays", telemetry.AttrCode, f.Code,
+					telemetry.AttrReason, f.Error())
+			}
+			continue
+		}
+		seen = now
+		changed()
 	}
 	return nil
 }

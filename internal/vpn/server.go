@@ -54,6 +54,8 @@ type Server struct {
 	state  string       // of OpenVPN
 	down   *fault.Fault // why it does not run
 
+	kernel   state
+	looked   time.Time // when the kernel was
 	relieved time.Time // when clients were last asked to connect once more; of the process' goroutine
 	probes   *run.Group
 	host     host
@@ -106,7 +108,7 @@ func (s *Server) prepare() (map[string][]byte, error) {
 	c.User, c.Group = s.host.unprivileged()
 	out := openvpn.Server{
 		Common: c, Listen: s.cfg.Listen, IPv6: s.host.hasIPv6(), Transfer4: s.cfg.Transfer.V4, Transfer6: s.cfg.Transfer.V6,
-		Clients: clients, Hosts: network.Hosts(s.cfg.routed()), Track: s.cfg.Identity.Bundle != "",
+		Clients: connections, Hosts: network.Hosts(s.cfg.routed()), Track: s.cfg.Identity.Bundle != "",
 	}
 	s.mu.Lock()
 	s.who, s.peers, s.down, s.state = who, nil, nil, ""
@@ -178,6 +180,11 @@ func (s *Server) admit(e openvpn.ClientEvent, send func(string)) {
 	}
 	now := s.now()
 	s.mu.Lock()
+	if others(s.peers, name) >= clients {
+		s.mu.Unlock()
+		s.refuse(e, fault.Newf(fault.CodeLimit, "%d clients are connected", clients).Hint("stop some of them"), send)
+		return
+	}
 	p := peer{client: e.Client, name: name, place: placeOf(s.peers, name, s.places), since: now, from: e.From(),
 		active: takes(s.peers, name, s.kept, now)}
 	if p.active {
@@ -249,6 +256,16 @@ func (s *Server) tick(send func(string)) {
 		}
 		s.metrics.Up.WithLabelValues(p.name).Set(up)
 		s.probes.Do(func(ctx context.Context) { s.probe(ctx, p) })
+	}
+	for _, p := range peers {
+		if !admits(*s.names.Load(), p.name) {
+			s.log.Warn("a client is sent away: it may not dial in any more", telemetry.AttrPeer, p.name)
+			send(openvpn.Halt(p.client))
+		}
+	}
+	if now.Sub(s.looked) > lookEvery {
+		s.looked = now
+		restore(s.kernel, s.cfg.tunnel(), s.log)
 	}
 	if now.Sub(s.relieved) < deadAfter || kept.holds(now) { // who was asked needs a moment to come again
 		return

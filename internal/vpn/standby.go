@@ -42,6 +42,16 @@ func (p peer) alive(now time.Time) bool {
 	return now.Sub(last) < deadAfter
 }
 
+// others counts the connections of clients of other names.
+func others(peers []peer, name string) (n int) {
+	for _, p := range peers {
+		if p.name != name {
+			n++
+		}
+	}
+	return n
+}
+
 // favour is who had the ranges before OpenVPN was started again, and until when they are kept for it: connections live
 // on if they go by the same client.
 type favour struct {

@@ -125,6 +125,24 @@ func (k *Kernel) routes(s *plan.State) error {
 	return nil
 }
 
+// Elsewhere reads what has our protocol in tables that are not ours, and goes by a link: it belongs to another command
+// of Tombolo on this machine. What is in the machine's own tables is not looked at.
+func (k *Kernel) Elsewhere() (out []plan.Route, err error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		var routes []netlink.Route
+		if err := whole(func() (err error) { routes, err = k.allRoutes(family); return err }); err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			ours := uint8(r.Protocol) == k.names.Protocol && r.Type == unix.RTN_UNICAST
+			if ours && r.Table != k.names.Table && !shared(r.Table) {
+				out = append(out, k.routeOf(r, family))
+			}
+		}
+	}
+	return out, nil
+}
+
 func (k *Kernel) allRoutes(family int) ([]netlink.Route, error) {
 	routes, err := k.route.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {

@@ -7,6 +7,7 @@ package network
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/tombolo-io/tombolo/internal/base/plan"
@@ -105,7 +106,7 @@ func (t Tunnel) translate() (out []plan.Line) {
 // input lets in what answers this machine, and if it serves, what is for its own addresses in the ranges, as those of a
 // node are, and echo requests for its address in the tunnel: the other end finds out by them whether packets pass.
 func (t Tunnel) input() []plan.Line {
-	out := []plan.Line{{t.link(plan.KeyIn), plan.If(plan.KeyState, established), plan.Do("accept")}}
+	out := append(t.strange(), plan.Line{t.link(plan.KeyIn), plan.If(plan.KeyState, established), plan.Do("accept")})
 	if len(t.Served) > 0 {
 		for _, a := range t.Addresses {
 			f, proto := plan.FamilyOf(a.Addr()), protoICMP
@@ -113,8 +114,9 @@ func (t Tunnel) input() []plan.Line {
 				proto = protoICMPv6
 			}
 			own := netip.PrefixFrom(a.Addr(), a.Addr().BitLen())
+			// Only requests are new: redirects are not, and advertisements of routers belong to no connection.
 			out = append(out, plan.Line{t.link(plan.KeyIn), plan.Within(f.Dst(), own), plan.If(plan.KeyProto, proto),
-				plan.Do("accept")})
+				plan.If(plan.KeyState, "new"), plan.Do("accept")})
 		}
 		out = append(out, t.served()...)
 	}
@@ -130,16 +132,35 @@ const (
 // forward lets connections into the ranges that are served, and connections of others into those that are routed.
 // Nothing else begins at either end.
 func (t Tunnel) forward() []plan.Line {
-	var out []plan.Line
+	out := t.strange()
 	for _, way := range []plan.Key{plan.KeyIn, plan.KeyOut} {
 		out = append(out, plan.Line{t.link(way), plan.If(plan.KeyState, established), plan.Do("accept")})
 	}
 	out = append(out, t.served()...)
 	for _, r := range t.Routed {
-		out = append(out, plan.Line{t.link(plan.KeyOut), plan.Within(plan.FamilyOf(r.Addr()).Dst(), r), plan.Do("accept")})
+		out = append(out, plan.Line{plan.IfNot(plan.KeyIn, t.Link), t.link(plan.KeyOut),
+			plan.Within(plan.FamilyOf(r.Addr()).Dst(), r), plan.Do("accept")}) // and not from one client to another
 	}
 	return append(out, plan.Line{t.link(plan.KeyIn), plan.Count(), plan.Do("drop")},
 		plan.Line{t.link(plan.KeyOut), plan.Count(), plan.Do("drop")})
+}
+
+// strange drops what comes by the tunnel from addresses that the other end does not have, where something is served: a
+// hostile one could speak for a pod, or for anybody. Elsewhere nothing begins, and errors come from any address.
+func (t Tunnel) strange() (out []plan.Line) {
+	if len(t.Served) == 0 {
+		return nil
+	}
+	for _, f := range families() {
+		line := plan.Line{t.link(plan.KeyIn), plan.If(plan.KeyFamily, strconv.Itoa(int(f)))}
+		for _, p := range slices.Concat(t.Addresses, t.Routed) {
+			if plan.FamilyOf(p.Addr()) == f {
+				line = append(line, plan.IfNot(f.Src(), p.Masked().String()))
+			}
+		}
+		out = append(out, append(line, plan.Count(), plan.Do("drop")))
+	}
+	return out
 }
 
 // served lets in what is for the ranges that are served.

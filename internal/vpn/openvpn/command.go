@@ -34,6 +34,12 @@ func Refuse(e ClientEvent, why string) string {
 // Restart ends a client's connection, and has it come again.
 func Restart(client int) string { return fmt.Sprintf("client-kill %d RESTART", client) }
 
+// Halt ends a client's connection for good.
+func Halt(client int) string { return fmt.Sprintf("client-kill %d HALT", client) }
+
+// Ask wants any answer.
+func Ask() string { return "pid" }
+
 // Stop ends the process.
 func Stop() string { return "signal SIGTERM" }
 

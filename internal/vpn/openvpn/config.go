@@ -36,7 +36,7 @@ type Server struct {
 	IPv6   bool // the machine has IPv6: an unspecified address is both families
 	// Transfer4 and Transfer6 are the networks between server and clients; the server has the first address.
 	Transfer4, Transfer6 netip.Prefix
-	Clients              int // most at a time
+	Clients              int // most connections at a time, also of those that have not shown a certificate yet
 	Hosts                int // most addresses behind a client that are used at a time
 	// Track has the names of clients told: off for those of a CA that has common names only.
 	Track bool
@@ -135,7 +135,7 @@ func (c Common) write(f *file, server bool) {
 func (s Server) Config() string {
 	f := &file{}
 	family := "4"
-	if a := s.Listen.Addr(); a.IsUnspecified() && s.IPv6 || a.Is6() && !a.IsUnspecified() {
+	if a := s.Listen.Addr(); a.Is6() && (s.IPv6 || !a.IsUnspecified()) {
 		family = "6" // of an unspecified address the kernel gives it both families
 	}
 	f.add("mode", "server")
@@ -170,6 +170,7 @@ func (s Server) Config() string {
 	if s.Track {
 		f.add("x509-track", "subjectAltName")
 	}
+	f.add("hand-window", "20") // who does not finish its handshake takes a place for so many seconds
 	f.add("max-clients", fmt.Sprint(s.Clients))
 	f.add("max-routes-per-client", fmt.Sprint(min(max(s.Hosts, fewestHosts), mostHosts)))
 	return f.b.String()
