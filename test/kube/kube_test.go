@@ -68,6 +68,11 @@ func TestKube(t *testing.T) {
 	for _, mode := range modes() {
 		t.Run("matrix/"+string(mode), func(t *testing.T) { x.matrix(t, mode) })
 	}
+	if err := c.StartVPN(ctx); err != nil {
+		x.explain(t)
+		t.Fatal(err)
+	}
+	t.Run("matrix/"+string(rig.VPN), func(t *testing.T) { x.matrix(t, rig.VPN) })
 	t.Run("routed pod", x.routedPod)
 	t.Run("killed agent", x.killedAgent)
 	t.Run("two clusters", x.twoClusters)

@@ -33,6 +33,7 @@ func (x *cluster) matrix(t *testing.T, mode rig.Mode) {
 	tag := string(mode)
 	t.Run("logs", x.logs)
 	t.Run("logs -f", x.logsFollow)
+	t.Run("many logs", func(t *testing.T) { x.manyLogs(t, tag) })
 	t.Run("exec", x.exec)
 	t.Run("attach", func(t *testing.T) { x.attach(t, tag) })
 	t.Run("cp", x.cp)
@@ -52,6 +53,7 @@ func (x *cluster) dialledBy(t *testing.T, mode rig.Mode) {
 		rig.GRPCUDS:    `{protocol="grpc",transport="uds"}`,
 		rig.ConnectUDS: `{protocol="http_connect",transport="uds"}`,
 		rig.ConnectTLS: `{protocol="http_connect",transport="tcp"}`,
+		rig.VPN:        `{protocol="http_connect",transport="tcp"}`,
 	}[mode]
 	metrics, err := x.Get(x.within(t, time.Minute), "/metrics")
 	if err != nil {
@@ -75,6 +77,31 @@ func (x *cluster) logs(t *testing.T) {
 	}
 	if !regexp.MustCompile(`^(line \d+\n){3}$`).MatchString(out) {
 		t.Errorf("logs --tail=3 printed %q", out)
+	}
+}
+
+// manyLogs has a pod write 100,000 lines at once, and wants all of them.
+func (x *cluster) manyLogs(t *testing.T, word string) {
+	const most = 100_000
+	write := fmt.Sprintf("seq %d | sed 's/^/many-%s-/' > /proc/1/fd/1", most, word)
+	if _, err := x.Kubectl(x.within(t, time.Minute), "exec", "shell", "--", "sh", "-c", write); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for tries := 0; got < most && tries < 30; tries++ { // containerd writes them meanwhile
+		out, err := x.Kubectl(x.within(t, time.Minute), "logs", "shell", fmt.Sprintf("--tail=%d", most))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = 0
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "many-"+word+"-") {
+				got++
+			}
+		}
+	}
+	if got != most {
+		t.Errorf("%d lines came of %d", got, most)
 	}
 }
 

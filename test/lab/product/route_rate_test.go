@@ -115,7 +115,7 @@ func TestRouteRate(t *testing.T) {
 
 // byOpenVPN is a way by OpenVPN, from the machine that routes, through the edge.
 func (r *routeRig) byOpenVPN(t *testing.T) way {
-	v := r.vpn(r.host, routeAddr)
+	v := vpnOn(r.rig, r.host, routeAddr)
 	server := v.startServer(v.seed, "server", fmt.Sprintf("identity: {bundle: %s}\n", v.path("server.pem")))
 	v.ready(v.startClient(0, throughEdge), 8450)
 	v.ready(server, 8449)

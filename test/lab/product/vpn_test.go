@@ -49,11 +49,11 @@ func newVPNRig(t *testing.T, word string, agents int) *vpnRig {
 	seed := r.server("seed", seedAddr)
 	r.startHub()
 	r.startAgent(0, 0) // a cluster is known by its first agent
-	return r.vpn(seed, seedAddr)
+	return vpnOn(r, seed, seedAddr)
 }
 
-// vpn makes what both ends need, for a server at a host.
-func (of *rig) vpn(seed *lab.Host, addr string) *vpnRig {
+// vpnOn makes what both ends need, for a server at a host.
+func vpnOn(of *rig, seed *lab.Host, addr string) *vpnRig {
 	of.t.Helper()
 	r := &vpnRig{rig: of, vpnDir: filepath.Join(of.dir, "vpn"), handshake: "tlsAuth", seed: seed, edge: of.server("edge", edgeAddr)}
 	if err := os.Mkdir(r.vpnDir, 0o755); err != nil {
@@ -257,16 +257,7 @@ func TestVPN(t *testing.T) {
 	}
 	r.refusals()
 
-	t.Run("the cluster opens nothing", func(t *testing.T) {
-		for _, to := range []string{"192.168.123.1:9443", "192.168.123.1:22"} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if c, err := first.host.DialContext(ctx, "tcp", to); err == nil {
-				c.Close()
-				t.Errorf("the cluster reached %s", to)
-			}
-			cancel()
-		}
-	})
+	r.opensNothing(first)
 
 	t.Run("a certificate is renewed under traffic", func(t *testing.T) {
 		before := r.status(first, r.path("run-client-1")+"/vpn-client/vpn.sock")
@@ -286,6 +277,11 @@ func TestVPN(t *testing.T) {
 		}
 	})
 
+	for range 20 { // of nobody, who says nothing: more than there may be clients
+		if idle, err := first.host.DialContext(t.Context(), "tcp", seedAddr+":1194"); err == nil {
+			defer idle.Close()
+		}
+	}
 	second := r.startClient(1, throughEdge)
 	r.ready(second, 8450)
 	socket := r.path("run-server") + "/vpn-server/vpn.sock"
@@ -296,6 +292,8 @@ func TestVPN(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", st.Peers)
 	})
+
+	r.edits(server, first, second, socket)
 
 	t.Run("a client dies", func(t *testing.T) {
 		st := r.status(server, socket)
@@ -345,6 +343,50 @@ func TestVPN(t *testing.T) {
 					t.Errorf("%s: %v left %v\n%s", x.log, look, err, out)
 				}
 			}
+		}
+	})
+}
+
+// edits changes what a server's configuration and the kernel of a client say, while both run.
+func (r *vpnRig) edits(server, first, second *role, socket string) {
+	t := r.t
+	t.Run("who may come no more is sent away", func(t *testing.T) {
+		text, err := os.ReadFile(r.path("server.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write("server.yaml", string(text)+"clients: [client-1]\n")
+		r.eventually("the other one is gone", reconnectWithin, server, func() error {
+			if st := r.status(server, socket); len(st.Peers) != 1 || st.Peers[0].Name != "client-1" {
+				return fmt.Errorf("%+v", st.Peers)
+			}
+			return nil
+		})
+		r.write("server.yaml", string(text))
+		r.ready(second, 8450)
+	})
+
+	t.Run("rules that somebody removes are put back", func(t *testing.T) {
+		if _, err := labtest.Run(first.host, startWithin, nil, "nft", "flush", "ruleset"); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("they are back", reconnectWithin, first, func() error {
+			_, err := labtest.Run(first.host, startWithin, nil, "nft", "list", "chain", "inet", "tombolo_vpn0", "input")
+			return err
+		})
+	})
+}
+
+// opensNothing tries to reach the server's machine from the cluster.
+func (r *vpnRig) opensNothing(client *role) {
+	r.t.Run("the cluster opens nothing", func(t *testing.T) {
+		for _, to := range []string{"192.168.123.1:9443", "192.168.123.1:22"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if c, err := client.host.DialContext(ctx, "tcp", to); err == nil {
+				c.Close()
+				t.Errorf("the cluster reached %s", to)
+			}
+			cancel()
 		}
 	})
 }
