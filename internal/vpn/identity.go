@@ -153,6 +153,6 @@ func in(dir string, c openvpn.Common) openvpn.Common {
 			*path = filepath.Join(dir, tlsName)
 		}
 	}
-	c.Management = filepath.Join(dir, socketName)
+	c.Management = socketOf(dir)
 	return c
 }

@@ -43,10 +43,13 @@ type process struct {
 	again chan struct{} // a message: start it again, because files changed
 }
 
-// configFile is the name of the configuration.
-const configName, socketName = "openvpn.conf", "management.sock"
+// configName is the file of the configuration.
+const configName = "openvpn.conf"
 
-func (p *process) socket() string { return filepath.Join(p.dir, socketName) }
+// socketOf is the management socket of a process with a folder: beside it, because the kernel takes short paths only.
+func socketOf(dir string) string { return dir + ".sock" }
+
+func (p *process) socket() string { return socketOf(p.dir) }
 
 // restart has it started again. It may be called by anybody.
 func (p *process) restart() {

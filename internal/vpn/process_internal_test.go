@@ -103,12 +103,23 @@ func TestManagementSocketIsTaken(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for range 2 { // one that a killed OpenVPN left
-		ln, err := listen(filepath.Join(dir, socketName))
+		ln, err := listen(socketOf(filepath.Join(dir, "openvpn")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ln.SetUnlinkOnClose(false)
 		ln.Close()
+	}
+}
+
+// TestALongRunDir: nothing starts where the management socket could not be made.
+func TestALongRunDir(t *testing.T) {
+	dir := t.TempDir()
+	if err := mkdirs(filepath.Join(dir, strings.Repeat("x", 100))); !fault.Has(err, fault.CodeSocketPath) {
+		t.Error(err)
+	}
+	if err := mkdirs(filepath.Join(dir, "x")); err != nil {
+		t.Error(err)
 	}
 }
 

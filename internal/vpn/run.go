@@ -256,6 +256,10 @@ func follow(ctx context.Context, c common, role id.Role, log *slog.Logger, chang
 // mkdirs makes the folders of processes.
 func mkdirs(dirs ...string) error {
 	for _, dir := range dirs {
+		if path := socketOf(dir); len(path) >= limit.SocketPath { // sun_path has one byte more
+			return fault.Newf(fault.CodeSocketPath, "the path of the management socket is too long: %s", path).
+				Whyf("it has %d bytes, and the kernel takes %d", len(path), limit.SocketPath-1).Hint("choose a shorter runDir")
+		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fault.New(fault.CodeConfig, "the folder "+dir+" cannot be made").Because(err).Hint("choose another runDir")
 		}

@@ -90,7 +90,7 @@ func (c *Cluster) writeVPN(dir string) error {
 	ranges := fmt.Sprintf("ranges: [{range: %s}, {range: %s}, {range: %s}]\n", NodeRange, PodRange, ServiceRange)
 	head := func(kind, name string) string {
 		return fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: %s\ncluster: %s\nidentity: {bundle: %s}\ntlsCrypt: %s\nrunDir: %s\n",
-			kind, c.Name, path(name+".pem"), path("tls.key"), path("run-"+name)) + ranges
+			kind, c.Name, path(name+".pem"), path("tls.key"), path(name[:1])) + ranges // short: sockets are below it
 	}
 	cert, ca, err := trust.ReadBundle("client", path("apiserver.pem"))
 	if err != nil {
