@@ -76,7 +76,10 @@ spec:
 		}
 		x.kubectl(t, "delete", "deployment/caller", "configmap/tombolo-route", "secret/caller")
 	}()
-	x.kubectl(t, "rollout", "status", "deployment/caller", "--timeout=120s")
+	// Controllers, scheduler and kubelet wait for up to a minute each since kube-apiserver's last restart.
+	if out, err := x.Kubectl(ctx, "rollout", "status", "deployment/caller", "--timeout=180s"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	read := func(file string) string {
 		return x.kubectl(t, "exec", "deploy/caller", "-c", "main", "--", "cat", file)
 	}
