@@ -118,10 +118,12 @@ func (c *connect) known(state tls.ConnectionState) error {
 	return nil
 }
 
-func (c *connect) listen(ctx context.Context) (err error) {
+// listen opens the port. live is what connections belong to from here on: a drain may begin before serve does.
+func (c *connect) listen(ctx, live context.Context) (err error) {
 	if c.cfg == nil {
 		return nil
 	}
+	c.live = run.NewGroup(live)
 	c.ln, err = listener.Listen(ctx, "connect.listen", c.cfg.Listen)
 	return err
 }
@@ -134,7 +136,6 @@ func (c *connect) serve(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	c.live = run.NewGroup(ctx)
 	callers := listener.NewHandoff(c.ln.Addr())
 	unknown := listener.NewUnauthenticated(limit.Unauthenticated, func() {})
 	g := run.NewGroup(ctx)

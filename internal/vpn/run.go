@@ -135,7 +135,9 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	s.healthAt = o.health.Addr().String()
-	if err := front.listen(ctx); err != nil {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := front.listen(ctx, inner); err != nil {
 		return err
 	}
 	defer front.close()
@@ -159,8 +161,6 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 			}
 			s.peers, s.down, s.state = nil, f, ""
 		}}
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
 	s.probes = run.NewGroup(inner)
 	g := run.NewGroup(inner)
 	g.Go("OpenVPN", s.process.run)

@@ -31,7 +31,6 @@ type State struct {
 
 // The names of states that are told apart.
 const (
-	Connecting   = "CONNECTING"
 	Wait         = "WAIT" // for the first answer of the server
 	Auth         = "AUTH" // the handshake of TLS
 	Connected    = "CONNECTED"
