@@ -31,4 +31,16 @@ type AgentConfig struct {
 	Tracing TracingConfig `json:"tracing,omitempty"`
 	// DrainTimeout is how long live streams may continue after SIGTERM. Default 25s.
 	DrainTimeout Duration `json:"drainTimeout,omitempty"`
+	// Ports are listeners that lead to ports of the hub. Default none.
+	Ports []AgentPortConfig `json:"ports,omitempty"`
+}
+
+// AgentPortConfig is one listener that leads to a port of the hub.
+type AgentPortConfig struct {
+	// Name is that of the port at the hub.
+	Name string `json:"name"`
+	// Listen is ADDRESS:PORT. Beyond loopback it needs from.
+	Listen string `json:"listen"`
+	// From are the sources that may connect, CIDRs or addresses. Default loopback.
+	From []string `json:"from,omitempty"`
 }

@@ -84,6 +84,18 @@ type HubConfig struct {
 	Tracing TracingConfig `json:"tracing,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
+	// Ports are what agents may dial on the hub's side. Default none: nothing.
+	Ports []PortConfig `json:"ports,omitempty"`
+}
+
+// PortConfig is one way back: what agents of some clusters reach by a name.
+type PortConfig struct {
+	// Name is all that an agent can ask for: small letters, digits and '-', with a letter first.
+	Name string `json:"name"`
+	// Target is host:port, dialled by the hub.
+	Target string `json:"target"`
+	// Clusters are those whose agents may, names with at most one *.
+	Clusters []string `json:"clusters"`
 }
 
 // AdminConfig configures the port for probes and metrics.

@@ -269,6 +269,9 @@ func (a *analysis) wider(x, r *rule) bool {
 	if r.caller == nil && x.caller != nil && !x.deny {
 		return false // r allows an unknown caller, x does not
 	}
+	if r.back && !x.back {
+		return false
+	}
 	return a.patterns(x.caller, r.caller) && a.patterns(x.egress, r.egress) && a.patterns(x.flow, r.flow) &&
 		a.patterns(x.cluster, r.cluster) && users(x.uid, r.uid) && a.sources(x, r)
 }

@@ -182,8 +182,8 @@ func (c *compiler) rule(path string, w Rule) {
 	if r.flow = c.patterns(path+".flows", w.Flow); w.Flow == nil {
 		r.flow = dials()
 	}
-	r.edge = flowSetOf(r.flow)
-	c.knownFlows(path+".flows", w.Flow)
+	r.edge, r.back = flowSetOf(r.flow), backOf(w, r.flow)
+	c.knownFlows(path+".flows", w)
 	if r.uid = w.UID; w.UID != nil && len(w.UID) == 0 {
 		c.add(path+".uids", "the list is empty: leave it out for any")
 	}
@@ -195,6 +195,9 @@ func (c *compiler) rule(path string, w Rule) {
 	destinations := c.destinations(at, w.Destination)
 	if r.edge != 0 {
 		c.edgeRule(path, at, w, destinations)
+	}
+	if r.back && r.edge == 0 || slices.Contains(w.Flow, FlowBack) {
+		c.backRule(path, at, r, destinations)
 	}
 	if slices.ContainsFunc(c.problems[min(before, len(c.problems)):], func(p Problem) bool { return !p.Warning }) {
 		return
@@ -230,10 +233,15 @@ func (c *compiler) patterns(path string, texts []string) patterns {
 	return out
 }
 
-// knownFlows refuses patterns that match no existing flow.
-func (c *compiler) knownFlows(path string, texts []string) {
-	for i, text := range texts {
-		if p, err := parsePattern(text); err == nil && !p.among(flows()) {
+// knownFlows refuses patterns that match no existing flow. In an allow rule none matches FlowBack.
+func (c *compiler) knownFlows(path string, w Rule) {
+	for i, text := range w.Flow {
+		p, err := parsePattern(text)
+		known := flows()
+		if p.wild && !w.Deny {
+			known = slices.DeleteFunc(known, func(s string) bool { return s == FlowBack })
+		}
+		if err == nil && !p.among(known) {
 			c.add(fmt.Sprintf("%s[%d]", path, i), "there is no flow %q; known: %s", text, strings.Join(flows(), ", "))
 		}
 	}

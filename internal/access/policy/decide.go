@@ -32,6 +32,9 @@ func Decide(q Request, policies ...*Policy) Verdict {
 				d.look(p.cluster[q.Cluster])
 			}
 		}
+		if q.Flow == FlowBack {
+			return d.decideBack(v)
+		}
 		return d.decideEdge(v, policies)
 	}
 	if q.Port == 0 || !d.addr.IsValid() && q.Name == "" {

@@ -14,6 +14,7 @@ import (
 const (
 	FlowDial    = "dial"    // a stream that a hub opens for a caller
 	FlowRoute   = "route"   // the same for one whose packets are routed: 'tombolo route'
+	FlowBack    = "back"    // from an agent to a port of the hub: Name is that of the port, and there is no address
 	FlowAPI     = "api"     // to the API server of a cluster, by its name
 	FlowVPN     = "vpn"     // from a cluster's network to its VPN server
 	FlowProxy   = "proxy"   // from within a cluster to its own API server, through the public front door
@@ -22,13 +23,18 @@ const (
 
 // flows are all that exist. A rule for another one would never count, and a deny rule that never
 // counts is an open door.
-func flows() []string { return append([]string{FlowDial, FlowRoute}, EdgeFlows()...) }
+func flows() []string { return append([]string{FlowDial, FlowRoute, FlowBack}, EdgeFlows()...) }
 
 // FlowOf is the flow of a stream that a hub opens for a caller. It follows from the role in the caller's certificate:
 // nobody chooses it.
 func FlowOf(caller string) string {
-	if who, err := id.ParseURI(caller); err == nil && who.Role == id.RoleRoute {
+	who, err := id.ParseURI(caller)
+	switch {
+	case err != nil:
+	case who.Role == id.RoleRoute:
 		return FlowRoute
+	case who.Role == id.RoleAgent:
+		return FlowBack
 	}
 	return FlowDial
 }
@@ -76,10 +82,52 @@ func (s flowSet) has(flow string) bool {
 
 // inFlow reports whether a rule is about a flow.
 func (r *rule) inFlow(flow string) bool {
-	if ofEdge(flow) {
+	switch {
+	case ofEdge(flow):
 		return r.edge.has(flow)
+	case flow == FlowBack:
+		return r.back
 	}
 	return r.flow.match(flow)
+}
+
+// backOf reports whether a rule is about FlowBack. An allow rule has to write it in full: a pattern such as * that was
+// written before there were ports opens none.
+func backOf(w Rule, flow patterns) bool {
+	return slices.Contains(w.Flow, FlowBack) || w.Deny && w.Flow != nil && flow.match(FlowBack)
+}
+
+// backRule refuses what a rule for ports says of facts that no port and no agent has.
+func (c *compiler) backRule(path, at string, r *rule, ds []destination) {
+	if r.edge != 0 || r.flow.match(FlowDial) || r.flow.match(FlowRoute) {
+		c.add(path+".flows", "%s stands alone: what is allowed or denied are names of ports, not destinations", FlowBack)
+	}
+	if r.uid != nil {
+		c.add(path+".uids", "an agent comes over no unix socket")
+	}
+	if r.egress != nil {
+		c.add(path+".egress", "an agent has no egress selection")
+	}
+	for _, d := range ds {
+		if !d.any && (d.name == "" || strings.Contains(d.name, ".")) || d.ports != nil {
+			c.add(at, "a rule for %s names ports of the hub: write \"*\" or a name such as registry", FlowBack)
+			return
+		}
+	}
+}
+
+// decideBack is Decide for FlowBack. The rules that match have been found.
+func (d *decision) decideBack(v Verdict) Verdict {
+	switch {
+	case v.rules == 0:
+		v.kind = kindNoRules
+	case d.deny.rule != nil:
+		return v.by(kindDenied, d.deny.rule)
+	case d.allow.rule != nil:
+		v.Allow = true
+		return v.by(kindAllowed, d.allow.rule)
+	}
+	return v
 }
 
 // guards are the clusters and flows that are protected: a rule names both. There, what no rule

@@ -108,7 +108,7 @@ func TestEdgeRulesThatMeanNothing(t *testing.T) {
 		`{name: a, flows: ["*"], egress: [cluster], deny: ["*"]}`:    "an edge does not know them",
 		`{name: a, flows: [ingress], allow: ["10.0.0.0/8"]}`:         "an edge decides by the name",
 		`{name: a, flows: [dial, api], allow: ["@l"]}`:               "an edge decides by the name",
-		`{name: a, flows: [apis], allow: ["*"]}`:                     `there is no flow "apis"; known: dial, route, api, vpn, proxy, ingress`,
+		`{name: a, flows: [apis], allow: ["*"]}`:                     `there is no flow "apis"; known: dial, route, back, api, vpn, proxy, ingress`,
 		`{name: a, group: "A b", flows: [api], allow: ["*"]}`:        "small letters",
 		`{name: a, flows: [api], sources: [10.0.0.1/8], allow: [x]}`: "did you mean 10.0.0.0/8",
 	} {

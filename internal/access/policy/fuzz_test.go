@@ -167,6 +167,9 @@ func FuzzDecide(f *testing.F) {
 			if w := policy.Decide(q, rest); w.Allow != v.Allow {
 				t.Fatalf("%+v of %+v: %+v, and %+v without what changes nothing", q, rules, v, w)
 			}
+			if back := policy.Decide(policy.Request{Cluster: q.Cluster, Caller: q.Caller, Flow: policy.FlowBack, Source: q.Source, Name: "registry"}, p); back.Allow {
+				t.Fatalf("a port is opened by %+v: %+v", rules, back)
+			}
 			unresolved := q
 			unresolved.Addr = netip.Addr{}
 			if u := policy.Decide(unresolved, p); u.Allow || v.Allow && q.Name != "" && !u.Open {

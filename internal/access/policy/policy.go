@@ -37,6 +37,7 @@ func (p *Policy) Size() int {
 type rule struct {
 	name, group                   string
 	deny                          bool
+	back                          bool    // it is about FlowBack
 	edge                          flowSet // of flow
 	cluster, caller, egress, flow patterns
 	source                        sources
@@ -203,6 +204,8 @@ func describe(name string, at netip.AddrPort) string {
 	switch {
 	case name == "":
 		return at.String()
+	case at.Port() == 0:
+		return "port " + name
 	case !at.Addr().IsValid():
 		return fmt.Sprintf("%s port %d", name, at.Port())
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	router = "spiffe://tombolo.internal/cluster/c1/route/backup"
 	kas    = "spiffe://tombolo.internal/cluster/c1/client/kas"
+	agent  = "spiffe://tombolo.internal/cluster/c1/agent/agent-1"
 )
 
 // TestFlowOf: the role in the certificate says which flow it is, and nothing that merely looks like it.
@@ -19,8 +20,9 @@ func TestFlowOf(t *testing.T) {
 	for caller, want := range map[string]string{
 		router: policy.FlowRoute, kas: policy.FlowDial, "": policy.FlowDial, "operator": policy.FlowDial,
 		"unix:c1/connect": policy.FlowDial, "spiffe://d/edge/route": policy.FlowDial,
-		"spiffe://tombolo.internal/cluster/c1/client/route": policy.FlowDial,
-		"spiffe://tombolo.internal/cluster/c1/route/":       policy.FlowDial,
+		"spiffe://tombolo.internal/cluster/c1/client/route": policy.FlowDial, agent: policy.FlowBack,
+		"spiffe://tombolo.internal/cluster/c1/node/n1": policy.FlowDial, "spiffe://tombolo.internal/cluster/c1/client/agent": policy.FlowDial,
+		"spiffe://tombolo.internal/cluster/c1/route/": policy.FlowDial,
 	} {
 		if got := policy.FlowOf(caller); got != want {
 			t.Errorf("%q: %s", caller, got)
@@ -55,9 +57,9 @@ rules:
 			}
 		}
 	}
-	agent, _ := policy.CompileAllow([]string{"10.244.0.0/16"})
+	own, _ := policy.CompileAllow([]string{"10.244.0.0/16"})
 	for _, flow := range []string{policy.FlowDial, policy.FlowRoute} {
-		if v := policy.Decide(policy.Request{Flow: flow, Addr: netip.MustParseAddr("10.244.1.1"), Port: 443}, agent); !v.Allow {
+		if v := policy.Decide(policy.Request{Flow: flow, Addr: netip.MustParseAddr("10.244.1.1"), Port: 443}, own); !v.Allow {
 			t.Errorf("an agent's own list, flow %s: %s", flow, v.Why())
 		}
 	}

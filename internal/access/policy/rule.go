@@ -62,6 +62,18 @@ func (p pattern) matches(s string) bool {
 	return len(s) >= len(p.head)+len(p.tail) && strings.HasPrefix(s, p.head) && strings.HasSuffix(s, p.tail)
 }
 
+// CheckPattern refuses a text that is no pattern for names: a name, or one with a * in it.
+func CheckPattern(text string) error {
+	_, err := parsePattern(text)
+	return err
+}
+
+// MatchPattern reports whether a name matches a pattern.
+func MatchPattern(text, name string) bool {
+	p, err := parsePattern(text)
+	return err == nil && p.matches(name)
+}
+
 // among reports whether one of the texts matches p.
 func (p pattern) among(texts []string) bool { return slices.ContainsFunc(texts, p.matches) }
 

@@ -94,6 +94,9 @@ var specials = func() [19]special {
 	}
 }()
 
+// Special says which class of special addresses an address is in, empty for none.
+func Special(addr netip.Addr) string { return classify(addr.Unmap().WithZone("")).what }
+
 // classify returns the special class of an address, also for an IPv4 address embedded in an
 // IPv6 one: a NAT64, 6to4 or Teredo gateway on the path would deliver to it.
 func classify(addr netip.Addr) special {

@@ -29,6 +29,7 @@ type Config struct {
 	Drain        time.Duration
 	Audit        audit.Config
 	OTLP         otlp.Config
+	Ports        []Port
 	Reloadable
 }
 
@@ -91,6 +92,7 @@ func validate(raw v1alpha1.AgentConfig, add conf.Report) Config {
 	}
 	add.Listener("healthListen", c.HealthListen)
 	add.Log(raw.Log.Format, raw.Log.Level)
+	c.Ports = parsePorts(raw.Ports, c.HealthListen, add)
 	var problems []policy.Problem
 	c.Policy, problems = policy.CompileAllow(raw.Allow)
 	for _, p := range problems {
@@ -107,6 +109,7 @@ func fixedChanges(old, next Config) []string {
 		{"healthListen", old.HealthListen == next.HealthListen},
 		{"log", old.Log == next.Log},
 		{"drainTimeout", old.Drain == next.Drain},
+		{"ports", slices.EqualFunc(old.Ports, next.Ports, Port.equal)},
 		{"audit", old.Audit == next.Audit && old.OTLP.Logs == next.OTLP.Logs},
 		{"tracing", old.OTLP.Traces == next.OTLP.Traces && old.OTLP.Ratio == next.OTLP.Ratio},
 	}.Changed()

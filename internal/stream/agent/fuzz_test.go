@@ -18,6 +18,7 @@ func FuzzParseConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "allow: [10.0.0.0/8:443, '*.svc:1-2', 'fd00::/8']\n", "hubs: [hub.example:8443]\nhealthListen: :0\n",
 		"connections: 1\ncarrier: mux\ndrainTimeout: 1ns\n", "join: '@/etc/line'\nlog: {format: json, level: debug}\n", "allow: 10.0.0.0/8\n",
+		"ports: [{name: a, listen: '127.0.0.1:1'}, {name: b, listen: '[::]:2', from: ['fd00::/8', 10.0.0.1]}]\n",
 	} {
 		f.Add([]byte(head + s))
 	}
@@ -41,6 +42,11 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		if _, _, err := net.SplitHostPort(c.HealthListen); err != nil {
 			t.Errorf("listens at %q", c.HealthListen)
+		}
+		for _, p := range c.Ports {
+			if !p.Listen.IsValid() || p.From == nil && !p.Listen.Addr().Unmap().IsLoopback() {
+				t.Errorf("the port %+v", p)
+			}
 		}
 	})
 }

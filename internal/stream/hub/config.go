@@ -66,6 +66,7 @@ type Reloadable struct {
 	sockets                           frontend.Config
 	policies                          []string // files and folders
 	limits                            *quota.Table
+	ports                             ports
 }
 
 // Overlay holds command-line values that other fields are derived from.
@@ -154,6 +155,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 	}
 	r.limits = quota.Parse(raw.Limits, add)
 	r.connections = wire.CheckConnections(raw.Connections, add)
+	r.ports = parsePorts(raw.Ports, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)

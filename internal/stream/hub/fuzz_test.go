@@ -114,6 +114,7 @@ func FuzzParseConfig(f *testing.F) {
 		"", "listen: :8443\nadvertise: [hub.example]\n", "advertise: ['[::1]', '::1', 'a:1', 'a:']\n",
 		"clusters: [{name: c1, sockets: [{protocol: connect, path: /x/../y, mode: '0660'}]}]\n",
 		"clusters: [{name: a, sockets: [{protocol: connect}]}, {name: b, sockets: [{protocol: konnectivity, path: /run/tombolo/clusters/a/connect.sock}]}]\n",
+		"ports: [{name: a, target: 'x:1', clusters: ['*']}, {name: a, target: '[::1]:2', clusters: ['a*b', '']}]\n",
 		"connections: 4\ncertificates: {agentLife: 1h, renewGrace: -1s}\n",
 		"sockets: {mode: '777', owner: '0', group: '4294967296'}\n", "streams: {idleTimeout: 9223372036854775807ns}\n",
 	} {
