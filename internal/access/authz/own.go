@@ -131,5 +131,8 @@ func (o *OwnListeners) From(peer string) []policy.Listener {
 	return o.list().seenBy(at.Addr())
 }
 
+// FromHere is what the hub itself could reach.
+func (o *OwnListeners) FromHere() []policy.Listener { return o.list().near }
+
 // FromAfar is what a dialler on another machine could reach.
 func (o *OwnListeners) FromAfar() []policy.Listener { return o.list().far }

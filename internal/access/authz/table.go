@@ -312,6 +312,9 @@ type Refusal struct {
 func (r Refusal) Unwrap() error { return r.error }
 
 func Destination(q policy.Request) string {
+	if q.Flow == policy.FlowBack {
+		return q.Name
+	}
 	if q.Name != "" {
 		return policy.Target{Name: q.Name, Port: q.Port}.String()
 	}

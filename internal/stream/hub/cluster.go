@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
 // registry holds the clusters by name.
@@ -148,12 +149,19 @@ type cluster struct {
 	name     id.Cluster
 	accounts *quota.Book  // what it and its agents and callers use
 	relay    *relay.Relay // between its nodes
+	ports    portUse      // by its agents
 
 	mu          sync.Mutex
 	sessions    map[*session]struct{}
 	gone        map[id.Agent]admin.AgentStatus // newest end of agents without a session
 	retiredUp   int64                          // bytes of sessions that ended
 	retiredDown int64
+}
+
+// portUse is what goes to ports of the hub.
+type portUse struct {
+	streams atomic.Int64   // live ones, and dials under way
+	in, out splice.Counter // bytes into and out of the cluster
 }
 
 // join adds a session and returns the older ones of the same process of the same
@@ -233,7 +241,7 @@ func (c *cluster) live() []*session {
 func (c *cluster) traffic() (up, down int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	up, down = c.retiredUp, c.retiredDown
+	up, down = c.retiredUp+c.ports.in.Load(), c.retiredDown+c.ports.out.Load()
 	for s := range c.sessions {
 		up += s.up.Load()
 		down += s.down.Load()

@@ -90,7 +90,7 @@ func (cn *connect) serveConnect(ctx context.Context, conn net.Conn, who record.P
 		func(ctx context.Context) (carrier.Stream, error) {
 			d := asked.dial()
 			d.Peer = carrier.UnixPeer(conn)
-			if who.Frontend != policy.FlowRoute { // whose packets come by no egress selection
+			if who.Frontend == frontendTLS || who.Frontend == ProtocolConnect { // others come by no egress selection
 				d.EgressType = frontend.DefaultEgress
 			}
 			return dial(ctx, d)

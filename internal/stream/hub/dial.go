@@ -25,7 +25,10 @@ import (
 )
 
 // dialer opens streams for callers: here a dial is refused, or gets its agent.
-type dialer struct{ *parts }
+type dialer struct {
+	*parts
+	splicer *splice.Splicer // of connections to targets of ports
+}
 
 // Dial opens a stream to d.Address through an agent of the cluster. It fails
 // over to another agent when one is lost or drains, never when an agent gave an

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
@@ -58,8 +59,12 @@ func (dl *dialer) dialRecorded(ctx context.Context, who record.Party,
 		err = dl.record.Admit()
 	}
 	var stream *hubStream
+	open := dl.dial
+	if who.Frontend == policy.FlowBack {
+		open = dl.dialPort
+	}
 	if err == nil {
-		stream, err = dl.dial(ctx, who.Cluster, d, at)
+		stream, err = open(ctx, who.Cluster, d, at)
 	}
 	switch {
 	case err != nil:

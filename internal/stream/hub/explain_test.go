@@ -27,7 +27,7 @@ func TestExplainKnowsAgentsThatAreTooOldForNames(t *testing.T) {
 		"a hub without a policy":      {false, false, name, false},
 	} {
 		p := &parts{access: authz.NewTable(), own: authz.NewOwnListeners()}
-		h := &api{parts: p, dials: &dialer{p}}
+		h := &api{parts: p, dials: &dialer{parts: p}}
 		h.access.Replace(c.set, nil)
 		s := &session{chooses: c.chooses, ranges: []string{"db.example", "10.0.0.0/8"}}
 		hop := h.hopThrough(s, c.q)

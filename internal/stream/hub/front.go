@@ -48,6 +48,7 @@ type front struct {
 //	tombolo-join/1                enrolment and renewal over HTTP
 //	tombolo-relay/1 + node        the relay of the cluster's mesh
 //	http/1.1 or none + client     one HTTP CONNECT into its own cluster; with role route too
+//	http/1.1 or none + agent      one HTTP CONNECT to a port of the hub, if its cluster has any
 //	http/1.1 or none + operator   the admin API
 //	http/1.1 or none + edge       streams into clusters, and their names
 func (fr *front) serveFront(ctx context.Context, ln net.Listener) error {
@@ -128,9 +129,9 @@ func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
 
 func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := fr.identify(conn)
-	if err == nil && who.Role != id.RoleOperator && !who.Role.Dials() && who.Role != id.RoleEdge {
-		err = fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who).
-			Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
+	connects := err == nil && fr.connects(who)
+	if err == nil && who.Role != id.RoleOperator && !connects && who.Role != id.RoleEdge {
+		err = notForHTTP(who)
 	}
 	if err != nil {
 		if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
@@ -142,27 +143,27 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	known()
 	serial := trust.Serial(conn.ConnectionState().PeerCertificates[0])
-	frontend := "connect-tls"
-	if who.Role == id.RoleRoute {
-		frontend = policy.FlowRoute
+	holder := serial // by which a revocation finds the connection
+	if who.Role == id.RoleAgent {
+		holder = who.URI()
 	}
-	asks := record.Party{Cluster: who.Cluster, Frontend: frontend, Caller: who.URI(), Serial: serial,
+	asks := record.Party{Cluster: who.Cluster, Frontend: frontendOf(who.Role), Caller: who.URI(), Serial: serial,
 		Source: addrText(conn)}
 	most := clientConnections
 	if who.Role == id.RoleOperator {
 		most += operatorConnections
 	}
-	if !fr.clients.Add(serial, conn, most) {
+	if !fr.clients.Add(holder, conn, most) {
 		f := fault.Newf(fault.CodeLimit, "%d connections of clients, edges and operators are open on the main port", most)
 		fr.record.RefusedConnection(asks, conn, wire.Peer{}, f)
 		answerAtOnce(conn, f)
 		return
 	}
 	var caller *quota.Account
-	if who.Role.Dials() {
+	if connects {
 		caller = fr.clusters.callerOf(asks)
 		if f := caller.Connect(); f != nil {
-			fr.clients.Remove(serial, conn)
+			fr.clients.Remove(holder, conn)
 			fr.record.RefusedConnection(asks, conn, wire.Peer{}, f)
 			answerAtOnce(conn, f)
 			return
@@ -170,7 +171,7 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	}
 	gone := sync.OnceFunc(func() {
 		caller.Disconnect()
-		fr.clients.Remove(serial, conn)
+		fr.clients.Remove(holder, conn)
 	})
 	leaf := conn.ConnectionState().PeerCertificates[0]
 	// Revoked after it was identified: the revocation did not see this connection.
@@ -179,12 +180,41 @@ func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 		conn.Close()
 		return
 	}
-	if !who.Role.Dials() {
+	if !connects {
 		fr.apiHTTP.Hand(judgedConn{conn, gone})
 		return
 	}
 	defer gone()
 	fr.connect.serveConnect(ctx, conn, asks, fr.dials.forCaller(asks))
+}
+
+// frontendTLS is the frontend of clients.
+const frontendTLS = "connect-tls"
+
+// frontendOf is what records call the frontend of a role. It follows from the certificate: nobody chooses it.
+func frontendOf(r id.Role) string {
+	switch r {
+	case id.RoleRoute:
+		return policy.FlowRoute
+	case id.RoleAgent:
+		return policy.FlowBack
+	}
+	return frontendTLS
+}
+
+// connects reports whether who may come with a CONNECT. An agent may only where there is a port for it.
+func (fr *front) connects(who id.Identity) bool {
+	return who.Role.Dials() ||
+		who.Role == id.RoleAgent && len(fr.settings.Load().ports.of(who.Cluster.String())) > 0
+}
+
+func notForHTTP(who id.Identity) error {
+	f := fault.Newf(fault.CodeUnauthorized, "%s may not use this port for HTTP", who)
+	if who.Role == id.RoleAgent {
+		return f.Whyf("this hub has no port for its cluster").
+			Hint("name one under 'ports' in the hub's configuration, with this cluster")
+	}
+	return f.Hint("use a client certificate: tombolo egress-config CLUSTER --mode connect-tls")
 }
 
 // refuseHTTP waits for the request's header before it answers, because a client

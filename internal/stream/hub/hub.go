@@ -122,9 +122,10 @@ func New(cfg Config, o Options) (*Hub, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	h := &Hub{parts: p, reg: o.Reg, stunMetrics: telemetry.NewSTUN(o.Reg), ready: make(chan struct{})}
-	h.dials = &dialer{p}
+	splicer := splice.New()
+	h.dials = &dialer{p, splicer}
 	h.agents, h.relays = &agents{p}, &relays{p}
-	h.connect = &connect{parts: p, splicer: splice.New()}
+	h.connect = &connect{parts: p, splicer: splicer}
 	h.front = &front{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect, frontends: o.Extra}
 	h.join = &join{p}
 	h.api = &api{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect}
@@ -304,6 +305,9 @@ func (h *Hub) Reload(next Config) error {
 	if err := h.policies.Judge(next.policies); err != nil { // before anything is applied
 		return err
 	}
+	if err := next.ports.checkOwn(h.own.FromHere()); err != nil {
+		return err
+	}
 	if err := h.sockets.Apply(&next.sockets); err != nil {
 		return err
 	}
@@ -316,6 +320,7 @@ func (h *Hub) Reload(next Config) error {
 		h.clusters.add(c.Name)
 	}
 	h.settings.Store(&next.Reloadable)
+	h.dials.judgePorts()
 	if err := h.policies.Load(); err != nil { // counted there, and shown by the status
 		h.policies.LogRefused(err, "; the rest of the configuration is in force")
 	}

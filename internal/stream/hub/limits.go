@@ -2,7 +2,11 @@
 
 package hub
 
-import "time"
+import (
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+)
 
 // Bounds and timings of this package.
 const (
@@ -32,6 +36,8 @@ const (
 	dialUnwatched = 100 * time.Millisecond
 	// atOnce bounds an answer for which nobody shall wait.
 	atOnce = 100 * time.Millisecond
+	// portDial bounds the connect to the target of a port: the agent that waits may have to ask another hub.
+	portDial = limit.DialTarget / 2
 	// renewGrace is how long after its expiry an agent's certificate can still be renewed.
 	renewGrace = 30 * 24 * time.Hour
 )

@@ -119,7 +119,7 @@ func (ap *api) revokeHolder(r *http.Request, who id.Identity, unknown bool) (out
 		out.Serials = []string{rec.Serial}
 	}
 	if who.Role == id.RoleAgent {
-		out.Connections = ap.agents.endAgent(r.Context(), who)
+		out.Connections = ap.agents.endAgent(r.Context(), who) + ap.clients.CloseAll(who.URI(), "")
 	} else {
 		out.Connections = ap.relays.endRelayed(who)
 	}

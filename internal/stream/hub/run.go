@@ -44,6 +44,9 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	}
 	h.front.serving = credentials.NewServerCertificate(h.credentials.CA(), h.cfg.Name, h.addresses(at), h.now)
 	h.own.Bind(h.advertise, ls.front, ls.admin)
+	if err := h.settings.Load().ports.checkOwn(h.own.FromHere()); err != nil {
+		return errors.Join(err, ls.close(), h.stun.Close())
+	}
 	h.front.joinHTTP, h.front.apiHTTP = listener.NewHandoff(ls.front.Addr()), listener.NewHandoff(ls.front.Addr())
 
 	// Everything that carries streams lives until the drain is over.
@@ -192,6 +195,7 @@ func drainEnd(hard context.Context) string {
 
 func (h *Hub) liveStreams() (n int64) {
 	for _, c := range h.clusters.all() {
+		n += c.ports.streams.Load()
 		for _, s := range c.live() {
 			// The last bytes of a stream that has ended here may still wait for the
 			// agent to take them. The control stream counts, too.

@@ -23,13 +23,14 @@ import (
 type hubStream struct {
 	carrier.Stream
 	parts   *parts
-	session *session
+	session *session                     // nil: it leads to a port
+	port    *portLink                    // nil: it leads to an agent
 	request policy.Request               // with the address that the agent says it dialled
 	rule    string                       // by which it lives
 	version authz.Version                // of the policy that allowed it
 	against atomic.Pointer[authz.Ruling] // of a changed policy, by which it ended
 	places  quota.Grant
-	in, out quota.Throttle // where it pays for its bytes into and out of the cluster
+	in, out quota.Throttle // where it pays for what is written and read
 	waits   atomic.Int64   // bytes that a frontend holds for it
 	caller  *quota.Account // among the places
 	heard   atomic.Bool    // the caller has all that the target sent, and its end
@@ -53,8 +54,45 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 
 // Start and Ended are for the record.
 func (s *hubStream) Start() record.Start {
+	if s.port != nil {
+		return record.Start{At: s.port.at, Rule: s.rule, Policy: s.version}
+	}
 	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port),
 		Rule: s.rule, Policy: s.version}
+}
+
+// of is the cluster that the stream is of.
+func (s *hubStream) of() *cluster {
+	if s.port != nil {
+		return s.port.cluster
+	}
+	return s.session.cluster
+}
+
+// written and read count all that moves of the session, or to ports of the cluster. What is written to a port comes
+// out of the cluster.
+func (s *hubStream) written() *splice.Counter {
+	if s.port != nil {
+		return &s.port.cluster.ports.out
+	}
+	return &s.session.up
+}
+
+func (s *hubStream) read() *splice.Counter {
+	if s.port != nil {
+		return &s.port.cluster.ports.in
+	}
+	return &s.session.down
+}
+
+// left takes the stream out of what counts as live.
+func (s *hubStream) left() {
+	if s.port != nil {
+		s.port.cluster.ports.streams.Add(-1)
+		return
+	}
+	s.session.streams.Add(-1)
+	s.session.beat.Busy(-1)
 }
 
 // Ended is described at Start.
@@ -67,9 +105,8 @@ func (s *hubStream) release(code fault.Code) {
 		s.in.End()
 		s.out.End()
 		s.places.Finish()
-		s.parts.access.Leave(s.session.cluster.name, s)
-		s.session.streams.Add(-1)
-		s.session.beat.Busy(-1)
+		s.parts.access.Leave(s.of().name, s)
+		s.left()
 		s.parts.metrics.Streams.Dec()
 		s.parts.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(code)).Inc()
 	})
@@ -77,20 +114,20 @@ func (s *hubStream) release(code fault.Code) {
 
 func (s *hubStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
-	s.session.down.Add(int64(n))
+	s.read().Add(int64(n))
 	s.out.Pay(n)
 	return n, s.told(err)
 }
 
 func (s *hubStream) Write(b []byte) (int, error) {
 	n, err := s.Stream.Write(b)
-	s.session.up.Add(int64(n))
+	s.written().Add(int64(n))
 	s.in.Pay(n)
 	return n, s.told(err)
 }
 
 func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
-	moved = counting(&s.session.up, moved)
+	moved = counting(s.written(), moved)
 	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
 		moved(n)
 		s.in.Pay(n) // the source is not read meanwhile
@@ -100,7 +137,7 @@ func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error)
 }
 
 func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	dstErr, err = s.Stream.CopyTo(s.out.Writer(dst), counting(&s.session.down, moved))
+	dstErr, err = s.Stream.CopyTo(s.out.Writer(dst), counting(s.read(), moved))
 	s.heard.Store(dstErr == nil)
 	return dstErr, s.told(err)
 }
@@ -150,6 +187,10 @@ func (s *hubStream) SetWriteDeadline(t time.Time) error {
 // hold takes over what the dial held of its accounts.
 func (s *hubStream) hold(p *quota.Grant) {
 	s.places = *p
+	if s.port != nil { // its caller is in the cluster
+		s.caller = s.places.Start(&s.out, &s.in, nil)
+		return
+	}
 	s.caller = s.places.Start(&s.in, &s.out, s.session.link.Done())
 	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
 		h.Tally(s.caller.UnreadTally())
@@ -218,5 +259,5 @@ func (s *hubStream) UnreadBytes() int64 {
 // Charge counts bytes that a frontend holds until the stream takes them.
 func (s *hubStream) Charge(n int64) {
 	s.waits.Add(n)
-	s.session.cluster.accounts.Charge(s.caller, n)
+	s.of().accounts.Charge(s.caller, n)
 }

@@ -14,7 +14,7 @@ import (
 
 // TestADialWithoutTracingPaysNothing runs what the spans add to a dial.
 func TestADialWithoutTracingPaysNothing(t *testing.T) {
-	h := &dialer{&parts{access: authz.NewTable()}}
+	h := &dialer{parts: &parts{access: authz.NewTable()}}
 	c, err := id.ParseCluster("c1")
 	if err != nil {
 		t.Fatal(err)
