@@ -63,8 +63,9 @@ func workload(enforcement, zone string) istio.Workload {
 
 func meta(ns, name string) istio.Meta { return istio.Meta{Namespace: ns, Name: name} }
 
-// seed are the objects of a seed with some shoots at a gateway.
+// seed are the objects of a seed with some shoots at a gateway. Those of two gateways have different names.
 func seed(w istio.Workload, shoots ...istio.Cluster) istio.Facts {
+	zone := strings.TrimPrefix(w.Namespace, "istio-ingress")
 	f := istio.Facts{
 		Clusters: shoots,
 		Services: []istio.Service{{Metadata: meta(w.Namespace, "istio-ingressgateway"), Spec: istio.ServiceSpec{
@@ -74,17 +75,18 @@ func seed(w istio.Workload, shoots ...istio.Cluster) istio.Facts {
 				{Name: "http-proxy", Port: proxyPort, TargetPort: json.RawMessage("8443")},
 			}}}},
 		Gateways: []istio.Gateway{
-			plainServer(w, "garden", "reversed-vpn-auth-server", vpnPort), plainServer(w, w.Namespace, "http-proxy", proxyPort),
-			tlsServer(w, "garden", "nginx-ingress-controller", "PASSTHROUGH", "*.ingress.seed.example.org"),
+			plainServer(w, "garden", "reversed-vpn-auth-server"+zone, vpnPort), plainServer(w, w.Namespace, "http-proxy", proxyPort),
+			tlsServer(w, "garden", "nginx-ingress-controller"+zone, "PASSTHROUGH", "*.ingress.seed.example.org"),
 		},
 		VirtualServices: []istio.VirtualService{
-			tlsRoute("garden", "nginx-ingress-controller", "nginx-ingress-controller.garden.svc.cluster.local", "*.ingress.seed.example.org"),
+			tlsRoute("garden", "nginx-ingress-controller"+zone, "nginx-ingress-controller.garden.svc.cluster.local",
+				"*.ingress.seed.example.org"),
 		},
 		EnvoyFilters: []istio.EnvoyFilter{connectRoutes(w, vpnPort), connectRoutes(w, proxyPort)},
 	}
 	for _, c := range shoots {
-		f.Gateways = append(f.Gateways, tlsServer(w, c.Namespace, "kube-apiserver", "PASSTHROUGH", c.Ways[0].Hosts...))
-		f.VirtualServices = append(f.VirtualServices, tlsRoute(c.Namespace, "kube-apiserver",
+		f.Gateways = append(f.Gateways, tlsServer(w, c.Namespace, "kube-apiserver"+zone, "PASSTHROUGH", c.Ways[0].Hosts...))
+		f.VirtualServices = append(f.VirtualServices, tlsRoute(c.Namespace, "kube-apiserver"+zone,
 			"kube-apiserver."+c.Namespace+".svc.cluster.local", c.Ways[0].Hosts...))
 	}
 	return f

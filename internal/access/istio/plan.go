@@ -18,6 +18,17 @@ type Planned struct {
 	Covered               []Covered
 }
 
+// And are the objects of two plans, for different gateways.
+func (p Planned) And(o Planned) Planned {
+	return Planned{
+		EnvoyFilters:          slices.Concat(p.EnvoyFilters, o.EnvoyFilters),
+		AuthorizationPolicies: slices.Concat(p.AuthorizationPolicies, o.AuthorizationPolicies),
+		ConfigMaps:            slices.Concat(p.ConfigMaps, o.ConfigMaps),
+		Injected:              slices.Concat(p.Injected, o.Injected),
+		Covered:               slices.Concat(p.Covered, o.Covered),
+	}
+}
+
 // Covered says by which object a way into a cluster is guarded.
 type Covered struct {
 	Cluster string

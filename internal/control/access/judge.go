@@ -37,10 +37,7 @@ func judge(c controlconf.Access, w clusters.World, facts istio.Facts) judged {
 	out := judged{world: w, facts: facts}
 	for _, g := range c.Gateways {
 		planned, problems := istio.Plan(facts, g)
-		out.want.EnvoyFilters = append(out.want.EnvoyFilters, planned.EnvoyFilters...)
-		out.want.AuthorizationPolicies = append(out.want.AuthorizationPolicies, planned.AuthorizationPolicies...)
-		out.want.ConfigMaps = append(out.want.ConfigMaps, planned.ConfigMaps...)
-		out.want.Covered = append(out.want.Covered, planned.Covered...)
+		out.want = out.want.And(planned)
 		for _, p := range problems {
 			if p.Cluster == "" && !slices.Contains(out.problems, p) {
 				out.problems = append(out.problems, p)
