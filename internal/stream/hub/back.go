@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -27,6 +28,18 @@ type portLink struct {
 	port    port
 	at      netip.AddrPort // that was dialled
 }
+
+func (l *portLink) of() *cluster { return l.cluster }
+
+// counts are of ports: what is written to one comes out of the cluster.
+func (l *portLink) counts() (written, read *splice.Counter) { return &l.cluster.ports.out, &l.cluster.ports.in }
+
+// pays is for a caller that is in the cluster.
+func (l *portLink) pays(s *hubStream) *quota.Account { return s.places.Start(&s.out, &s.in, nil) }
+
+func (l *portLink) start(*hubStream) record.Start { return record.Start{At: l.at} }
+
+func (l *portLink) left() { l.cluster.ports.streams.Add(-1) }
 
 // dialPort is dial for an agent that asks for a port of the hub: it comes the way back. What is dialled is the target
 // in the configuration, and never what was asked for.
@@ -98,7 +111,7 @@ func (dl *dialer) openPort(ctx context.Context, c *cluster, d wire.Dial, at *rec
 	if err != nil {
 		return nil, err
 	}
-	return &hubStream{Stream: dl.splicer.Side(conn), parts: dl.parts, request: q, port: &portLink{c, p, to}}, nil
+	return &hubStream{Stream: dl.splicer.Side(conn), parts: dl.parts, request: q, by: &portLink{c, p, to}}, nil
 }
 
 // dialTarget connects to the target of a port: to an address that was looked at, and outside of the reserve of
@@ -160,11 +173,15 @@ func portFault(ctx context.Context, name string, err error) error {
 
 // gone says why a stream to a port may not live any more by the configuration as it is now, nil if it may.
 func (dl *dialer) gone(s *hubStream) *fault.Fault {
-	if c, err := dl.clusters.get(s.port.cluster.name); err != nil || c != s.port.cluster {
-		return fault.Newf(fault.CodeClusterUnknown, "cluster %s was removed", s.port.cluster.name)
+	l, ok := s.by.(*portLink)
+	if !ok {
+		return nil
+	}
+	if c, err := dl.clusters.get(l.cluster.name); err != nil || c != l.cluster {
+		return fault.Newf(fault.CodeClusterUnknown, "cluster %s was removed", l.cluster.name)
 	}
 	now, f := dl.settings.Load().ports.find(s.request.Cluster, s.request.Name)
-	if f == nil && now.target != s.port.port.target {
+	if f == nil && now.target != l.port.target {
 		f = fault.Newf(fault.CodePolicyDenied, "port %s leads elsewhere now", s.request.Name).Hint("connect again")
 	}
 	return f
@@ -174,9 +191,6 @@ func (dl *dialer) gone(s *hubStream) *fault.Fault {
 func (dl *dialer) endPorts(c *cluster) (n int) {
 	for _, live := range dl.access.Streams(c.name) {
 		s := live.(*hubStream)
-		if s.port == nil {
-			continue
-		}
 		if f := dl.gone(s); f != nil {
 			s.Cut(f)
 			n++

@@ -247,7 +247,7 @@ func (dl *dialer) dialThrough(ctx context.Context, s *session, asked dialled) (_
 	}
 	done = true
 	dl.metrics.Streams.Inc()
-	return &hubStream{Stream: stream, parts: dl.parts, session: s, request: q}, nil
+	return &hubStream{Stream: stream, parts: dl.parts, by: s, request: q}, nil
 }
 
 // unasked is the refusal to dial a name through an agent that cannot list its addresses first.

@@ -70,7 +70,7 @@ func (e *eaters) open(t *testing.T, n, size int) {
 			t.Fatal(err)
 		}
 		e.hub.metrics.Streams.Inc()
-		s := &hubStream{Stream: inner, parts: e.hub.parts, session: e.session, begun: time.Now(), request: policy.Request{Cluster: e.name.String(), Caller: "me"}}
+		s := &hubStream{Stream: inner, parts: e.hub.parts, by: e.session, begun: time.Now(), request: policy.Request{Cluster: e.name.String(), Caller: "me"}}
 		s.hold(held)
 		if _, ok := e.hub.access.Enter(e.name, s); !ok {
 			t.Fatal("it may not live")

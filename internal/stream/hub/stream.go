@@ -23,8 +23,7 @@ import (
 type hubStream struct {
 	carrier.Stream
 	parts   *parts
-	session *session                     // nil: it leads to a port
-	port    *portLink                    // nil: it leads to an agent
+	by      bearer
 	request policy.Request               // with the address that the agent says it dialled
 	rule    string                       // by which it lives
 	version authz.Version                // of the policy that allowed it
@@ -52,47 +51,38 @@ func (s *hubStream) Overrule(r authz.Ruling) {
 	s.Reset(splice.ResetCode(fault.CodePolicyDenied))
 }
 
+// bearer carries streams: the session of an agent, a port of the hub, or a backend.
+type bearer interface {
+	of() *cluster
+	// counts are for all that is written to its streams, and read from them.
+	counts() (written, read *splice.Counter)
+	// pays starts what a stream pays for its bytes, and gives the account of its caller.
+	pays(s *hubStream) *quota.Account
+	start(s *hubStream) record.Start
+	// left takes a stream out of what counts as live.
+	left()
+}
+
 // Start and Ended are for the record.
 func (s *hubStream) Start() record.Start {
-	if s.port != nil {
-		return record.Start{At: s.port.at, Rule: s.rule, Policy: s.version}
-	}
-	return record.Start{Agent: s.session.agent.String(), At: netip.AddrPortFrom(s.request.Addr, s.request.Port),
-		Rule: s.rule, Policy: s.version}
+	out := s.by.start(s)
+	out.Rule, out.Policy = s.rule, s.version
+	return out
 }
 
-// of is the cluster that the stream is of.
-func (s *hubStream) of() *cluster {
-	if s.port != nil {
-		return s.port.cluster
-	}
-	return s.session.cluster
+func (s *session) of() *cluster { return s.cluster }
+
+func (s *session) counts() (written, read *splice.Counter) { return &s.up, &s.down }
+
+func (s *session) pays(t *hubStream) *quota.Account { return t.places.Start(&t.in, &t.out, s.link.Done()) }
+
+func (s *session) start(t *hubStream) record.Start {
+	return record.Start{Agent: s.agent.String(), At: netip.AddrPortFrom(t.request.Addr, t.request.Port)}
 }
 
-// written and read count all that moves of the session, or to ports of the cluster. What is written to a port comes
-// out of the cluster.
-func (s *hubStream) written() *splice.Counter {
-	if s.port != nil {
-		return &s.port.cluster.ports.out
-	}
-	return &s.session.up
-}
-
-func (s *hubStream) read() *splice.Counter {
-	if s.port != nil {
-		return &s.port.cluster.ports.in
-	}
-	return &s.session.down
-}
-
-// left takes the stream out of what counts as live.
-func (s *hubStream) left() {
-	if s.port != nil {
-		s.port.cluster.ports.streams.Add(-1)
-		return
-	}
-	s.session.streams.Add(-1)
-	s.session.beat.Busy(-1)
+func (s *session) left() {
+	s.streams.Add(-1)
+	s.beat.Busy(-1)
 }
 
 // Ended is described at Start.
@@ -105,8 +95,8 @@ func (s *hubStream) release(code fault.Code) {
 		s.in.End()
 		s.out.End()
 		s.places.Finish()
-		s.parts.access.Leave(s.of().name, s)
-		s.left()
+		s.parts.access.Leave(s.by.of().name, s)
+		s.by.left()
 		s.parts.metrics.Streams.Dec()
 		s.parts.metrics.StreamEnds.WithLabelValues(telemetry.Outcome(code)).Inc()
 	})
@@ -114,20 +104,23 @@ func (s *hubStream) release(code fault.Code) {
 
 func (s *hubStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
-	s.read().Add(int64(n))
+	_, read := s.by.counts()
+	read.Add(int64(n))
 	s.out.Pay(n)
 	return n, s.told(err)
 }
 
 func (s *hubStream) Write(b []byte) (int, error) {
 	n, err := s.Stream.Write(b)
-	s.written().Add(int64(n))
+	written, _ := s.by.counts()
+	written.Add(int64(n))
 	s.in.Pay(n)
 	return n, s.told(err)
 }
 
 func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error) {
-	moved = counting(s.written(), moved)
+	written, _ := s.by.counts()
+	moved = counting(written, moved)
 	srcErr, err = s.Stream.CopyFrom(src, func(n int) {
 		moved(n)
 		s.in.Pay(n) // the source is not read meanwhile
@@ -137,7 +130,8 @@ func (s *hubStream) CopyFrom(src io.Reader, moved func(int)) (srcErr, err error)
 }
 
 func (s *hubStream) CopyTo(dst io.Writer, moved func(int)) (dstErr, err error) {
-	dstErr, err = s.Stream.CopyTo(s.out.Writer(dst), counting(s.read(), moved))
+	_, read := s.by.counts()
+	dstErr, err = s.Stream.CopyTo(s.out.Writer(dst), counting(read, moved))
 	s.heard.Store(dstErr == nil)
 	return dstErr, s.told(err)
 }
@@ -187,11 +181,7 @@ func (s *hubStream) SetWriteDeadline(t time.Time) error {
 // hold takes over what the dial held of its accounts.
 func (s *hubStream) hold(p *quota.Grant) {
 	s.places = *p
-	if s.port != nil { // its caller is in the cluster
-		s.caller = s.places.Start(&s.out, &s.in, nil)
-		return
-	}
-	s.caller = s.places.Start(&s.in, &s.out, s.session.link.Done())
+	s.caller = s.by.pays(s)
 	if h, ok := s.Stream.(carrier.Holder); ok && s.caller != nil {
 		h.Tally(s.caller.UnreadTally())
 	}
@@ -259,5 +249,5 @@ func (s *hubStream) UnreadBytes() int64 {
 // Charge counts bytes that a frontend holds until the stream takes them.
 func (s *hubStream) Charge(n int64) {
 	s.waits.Add(n)
-	s.of().accounts.Charge(s.caller, n)
+	s.by.of().accounts.Charge(s.caller, n)
 }

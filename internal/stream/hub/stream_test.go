@@ -49,7 +49,7 @@ func TestStreamCountsWhatItCarries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := tcpPair(t)
-			s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+			s := &hubStream{Stream: fakeStream{near}, by: &session{}}
 			if _, err := io.WriteString(far, answer); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestStreamCountsWhatItCarries(t *testing.T) {
 			if _, err := io.ReadFull(far, got); err != nil || string(got) != question {
 				t.Errorf("the far end read %q, %v", got, err)
 			}
-			if up, down := s.session.up.Load(), s.session.down.Load(); up != int64(len(question)) || down != int64(len(answer)) || moved.Load() != up+down {
+			if up, down := s.by.(*session).up.Load(), s.by.(*session).down.Load(); up != int64(len(question)) || down != int64(len(answer)) || moved.Load() != up+down {
 				t.Errorf("%d up, %d down, %d in all", up, down, moved.Load())
 			}
 		})
@@ -79,7 +79,7 @@ func TestDeadlinesHoldForRates(t *testing.T) {
 		"write": {func(s *hubStream) error { return s.SetWriteDeadline(at) }, true, false},
 	} {
 		near, _ := tcpPair(t)
-		s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+		s := &hubStream{Stream: fakeStream{near}, by: &session{}}
 		if err := c.set(s); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestAnUploadOfWhoIsGoneEndsWithIt(t *testing.T) {
 			t.Parallel()
 			near, far := tcpPair(t)
 			go io.Copy(io.Discard, far)
-			s := &hubStream{Stream: fakeStream{near}, session: &session{}}
+			s := &hubStream{Stream: fakeStream{near}, by: &session{}}
 			s.once.Do(func() {}) // it has no accounts
 			l := quota.Defaults()
 			l.Cluster.In = limit.RateLeast
@@ -121,7 +121,7 @@ func TestAnUploadOfWhoIsGoneEndsWithIt(t *testing.T) {
 			if (err != nil) != c.ends || (srcErr == io.EOF) == c.ends {
 				t.Errorf("the source: %v, the stream: %v", srcErr, err)
 			}
-			if n := s.session.up.Load(); (n < all/2) != c.ends {
+			if n := s.by.(*session).up.Load(); (n < all/2) != c.ends {
 				t.Errorf("%d bytes were carried on", n)
 			}
 		})

@@ -76,7 +76,7 @@ func TestADialLooksAtNoStreams(t *testing.T) {
 	n := 0
 	for _, streams := range []int{10, 10_000} {
 		for ; n < streams; n++ {
-			if _, ok := h.access.Enter(e.name, &hubStream{parts: h.parts, session: e.session}); !ok {
+			if _, ok := h.access.Enter(e.name, &hubStream{parts: h.parts, by: e.session}); !ok {
 				t.Fatal("it may not live")
 			}
 		}
