@@ -82,6 +82,10 @@ type HubConfig struct {
 	Limits HubLimitsConfig `json:"limits,omitempty"`
 	// Tracing configures the spans of dials.
 	Tracing TracingConfig `json:"tracing,omitempty"`
+	// Backends are proxies that carry dials into clusters in place of agents, while clusters move from a VPN. Default none.
+	Backends []BackendConfig `json:"backends,omitempty"`
+	// DefaultBackend is that of every cluster without one of its own ('tombolo cluster backend'). Default agents.
+	DefaultBackend string `json:"defaultBackend,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 	// Ports are what agents may dial on the hub's side. Default none: nothing.
@@ -96,6 +100,22 @@ type PortConfig struct {
 	Target string `json:"target"`
 	// Clusters are those whose agents may, names with at most one *.
 	Clusters []string `json:"clusters"`
+}
+
+// BackendConfig is a proxy that leads into clusters by HTTP CONNECT over TLS, such as 'tombolo vpn server' and
+// Gardener's vpn-seed-server have one. In every field but the name, {cluster} stands for the cluster's name.
+type BackendConfig struct {
+	// Name is a DNS label. The name agents is taken.
+	Name string `json:"name"`
+	// Proxy is host:port, such as vpn-seed-server.shoot--p--{cluster}.svc.cluster.local:9443.
+	Proxy string `json:"proxy"`
+	// ServerName is the one in the proxy's certificate. Default: its host.
+	ServerName string `json:"serverName,omitempty"`
+	// CA is the PEM file of those that have made the proxy's certificate. Files are read for each dial.
+	CA string `json:"ca"`
+	// Certificate and Key are the PEM files that the proxy is shown. Default none.
+	Certificate string `json:"certificate,omitempty"`
+	Key         string `json:"key,omitempty"`
 }
 
 // AdminConfig configures the port for probes and metrics.

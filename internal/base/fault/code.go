@@ -38,6 +38,9 @@ const (
 
 	CodeClusterUnknown Code = "cluster_unknown"
 	CodeClusterInUse   Code = "cluster_in_use"
+	CodeBackendUnknown Code = "backend_unknown"
+	CodeBackendInUse   Code = "backend_in_use"
+	CodeBackendAway    Code = "backend_unreachable"
 	CodeNoAgent        Code = "no_agent"
 	CodeDraining       Code = "draining"
 	CodeSessionLost    Code = "session_lost"
@@ -134,6 +137,10 @@ func Table() []Entry {
 		{CodeFrameTooLarge, Invalid, "A frame or packet of the peer is larger than allowed."},
 		{CodeClusterUnknown, NotFound, "No cluster of that name is registered at the hub."},
 		{CodeClusterInUse, Conflict, "A cluster to remove is in use, or a cluster to register was removed a moment ago."},
+		{CodeBackendUnknown, NotFound, "The hub's configuration has no backend of that name."},
+		{CodeBackendInUse, Conflict, "A backend is missing in the configuration, and clusters or streams use it; " +
+			"or a cluster cannot move to a backend that would not carry its dials."},
+		{CodeBackendAway, Unavailable, "The proxy that carries dials into the cluster cannot be reached, or its answer is unusable."},
 		{CodeNoAgent, Unavailable, "The cluster has no live agent."},
 		{CodeDraining, Unavailable, "The hub or the last agent is shutting down and takes no new streams."},
 		{CodeSessionLost, Unavailable, "The session to the agent ended."},

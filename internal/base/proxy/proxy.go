@@ -25,7 +25,11 @@ type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 type Choose = func(to *url.URL) (*url.URL, error)
 
 // Refusal is a failure of a proxy. Its text contains neither the proxy's user nor its password.
-type Refusal struct{ Why string }
+type Refusal struct {
+	Why string
+	// Fault is the code that a proxy of ours gives in Tombolo-Fault; empty: none, or it is no answer to CONNECT.
+	Fault string
+}
 
 func (r *Refusal) Error() string { return r.Why }
 
@@ -42,7 +46,7 @@ func (d Dialer) Through(ctx context.Context, to *url.URL, address string) (net.C
 	if d.Choose != nil {
 		var err error
 		if via, err = d.Choose(to); err != nil {
-			return nil, &Refusal{"it cannot be chosen: see HTTPS_PROXY and HTTP_PROXY in the environment"}
+			return nil, &Refusal{Why: "it cannot be chosen: see HTTPS_PROXY and HTTP_PROXY in the environment"}
 		}
 	}
 	if via == nil {
@@ -87,17 +91,20 @@ func (d Dialer) connect(conn net.Conn, user *url.Userinfo, address string) (net.
 	}
 	ask := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := ask.Write(conn); err != nil {
-		return nil, &Refusal{"it accepted no request"}
+		return nil, &Refusal{Why: "it accepted no request"}
 	}
 	head := &io.LimitedReader{R: conn, N: proxyHead}
 	r := bufio.NewReader(head)
 	answer, err := http.ReadResponse(r, ask)
 	if err != nil {
-		return nil, &Refusal{"its answer to CONNECT cannot be read"}
+		return nil, &Refusal{Why: "its answer to CONNECT cannot be read"}
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, &Refusal{fmt.Sprintf("it answers CONNECT %s with %s", address, d.Shown(answer.Status))}
+		return nil, &Refusal{
+			Why:   fmt.Sprintf("it answers CONNECT %s with %s", address, d.Shown(answer.Status)),
+			Fault: answer.Header.Get("Tombolo-Fault"),
+		}
 	}
 	head.N = 1 << 62 // the bound was for the head
 	if r.Buffered() > 0 {
@@ -113,3 +120,19 @@ type tunnel struct {
 }
 
 func (t *tunnel) Read(p []byte) (int, error) { return t.r.Read(p) }
+
+// CloseWrite ends our direction.
+func (t *tunnel) CloseWrite() error {
+	if h, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return t.Conn.Close()
+}
+
+// NetConn is the connection under TLS, as of tls.Conn.
+func (t *tunnel) NetConn() net.Conn {
+	if c, ok := t.Conn.(*tls.Conn); ok {
+		return c.NetConn()
+	}
+	return t.Conn
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/otlp"
 	"github.com/tombolo-io/tombolo/internal/base/proxyheader"
 	"github.com/tombolo-io/tombolo/internal/base/stunserver"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/backend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
@@ -67,6 +68,7 @@ type Reloadable struct {
 	policies                          []string // files and folders
 	limits                            *quota.Table
 	ports                             ports
+	backends                          backend.Table
 }
 
 // Overlay holds command-line values that other fields are derived from.
@@ -156,6 +158,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 	r.limits = quota.Parse(raw.Limits, add)
 	r.connections = wire.CheckConnections(raw.Connections, add)
 	r.ports = parsePorts(raw.Ports, add)
+	r.backends = backend.Parse(raw.Backends, raw.DefaultBackend, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)
