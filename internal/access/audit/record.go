@@ -31,10 +31,13 @@ const (
 
 	KindRevocation Kind = "revocation" // an operator has revoked an identity
 	KindRemoval    Kind = "removal"    // an operator has removed a cluster
+	KindMove       Kind = "move"       // an operator has moved a cluster to another backend
 )
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval} }
+func Kinds() []Kind {
+	return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval, KindMove}
+}
 
 // The values of At: the end of the session that wrote the record.
 const (
@@ -59,6 +62,7 @@ type Record struct {
 	At          string    `json:"at,omitempty"`
 	Hub         string    `json:"hub,omitempty"`
 	Agent       string    `json:"agent,omitempty"`
+	Backend     string    `json:"backend,omitempty"` // that carried it in place of an agent
 	Cluster     string    `json:"cluster,omitempty"`
 	Frontend    string    `json:"frontend,omitempty"`
 	Caller      string    `json:"caller,omitempty"`
@@ -108,7 +112,7 @@ func (r *Record) End(f *fault.Fault) {
 func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
-	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Cluster, &r.Frontend, &r.Caller,
+	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Backend, &r.Cluster, &r.Frontend, &r.Caller,
 		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Network, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy,
 		&r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)

@@ -77,6 +77,7 @@ type Hub struct {
 	Streams      prometheus.Gauge
 	Dials        *prometheus.CounterVec   // frontend, outcome
 	DialDuration *prometheus.HistogramVec // frontend
+	BackendDials *prometheus.CounterVec   // backend, outcome
 	StreamEnds   *prometheus.CounterVec   // code
 	RTT          prometheus.Histogram
 	Reloads      *prometheus.CounterVec // outcome
@@ -145,6 +146,8 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 			"frontend", "outcome"),
 		DialDuration: f.histogramVec("tombolo_hub_dial_duration_seconds", "Time from a dial request to its answer.",
 			"frontend"),
+		BackendDials: f.counterVec("tombolo_hub_backend_dials_total",
+			"Dials that a backend other than agents was to carry, by backend and outcome.", "backend", "outcome"),
 		StreamEnds: f.counterVec("tombolo_hub_stream_ends_total",
 			"Streams that ended, by fault code (ok for an orderly end).", "code"),
 		RTT: f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),

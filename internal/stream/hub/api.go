@@ -45,6 +45,8 @@ func (ap *api) apiHandler() http.Handler {
 	handle("GET /v1/clusters", ap.apiClusters)
 	handle("DELETE /v1/clusters/{cluster}", ap.apiRemoveCluster)
 	handle("POST /v1/clusters/{cluster}/sockets", ap.apiSocket)
+	handle("GET /v1/backends", ap.apiBackends)
+	handle("PUT /v1/clusters/{cluster}/backend", ap.apiChooseBackend)
 	handle("POST /v1/clusters/{cluster}/ping", ap.apiPing)
 	handle("GET /v1/clusters/{cluster}/explain", ap.apiExplain)
 	mux.HandleFunc(streamPattern, ap.apiStream)

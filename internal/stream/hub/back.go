@@ -32,7 +32,9 @@ type portLink struct {
 func (l *portLink) of() *cluster { return l.cluster }
 
 // counts are of ports: what is written to one comes out of the cluster.
-func (l *portLink) counts() (written, read *splice.Counter) { return &l.cluster.ports.out, &l.cluster.ports.in }
+func (l *portLink) counts() (written, read *splice.Counter) {
+	return &l.cluster.ports.out, &l.cluster.ports.in
+}
 
 // pays is for a caller that is in the cluster.
 func (l *portLink) pays(s *hubStream) *quota.Account { return s.places.Start(&s.out, &s.in, nil) }
@@ -117,9 +119,9 @@ func (dl *dialer) openPort(ctx context.Context, c *cluster, d wire.Dial, at *rec
 // dialTarget connects to the target of a port: to an address that was looked at, and outside of the reserve of
 // descriptors. to is the address, or the one that was tried or refused last, if it is known.
 func dialTarget(ctx context.Context, p port, own []policy.Listener) (conn net.Conn, to netip.AddrPort, err error) {
-	most := socket.Descriptors()
-	first := most - socket.Reserve(most)
-	d := net.Dialer{KeepAliveConfig: socket.KeepAlive(), Control: func(_, address string, c syscall.RawConn) error {
+	d := keepingReserve()
+	reserve := d.Control
+	d.Control = func(network, address string, c syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return err
@@ -128,13 +130,8 @@ func dialTarget(ctx context.Context, p port, own []policy.Listener) (conn net.Co
 			return fault.Newf(fault.CodePolicyDenied, "port %s leads to %s", p.name, why).
 				Whyf("such an address is not dialled for agents").Hint("correct its target in the hub's configuration")
 		}
-		full := false
-		err = c.Control(func(fd uintptr) { full = int(fd) >= first })
-		if err == nil && full {
-			err = syscall.EMFILE
-		}
-		return err
-	}}
+		return reserve(network, address, c)
+	}
 	if conn, err = d.DialContext(ctx, "tcp", p.target.String()); err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Addr != nil {
@@ -144,6 +141,20 @@ func dialTarget(ctx context.Context, p port, own []policy.Listener) (conn net.Co
 	}
 	to, _ = netip.ParseAddrPort(conn.RemoteAddr().String())
 	return conn, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), nil
+}
+
+// keepingReserve makes connections that take nothing from the reserve of descriptors.
+func keepingReserve() *net.Dialer {
+	most := socket.Descriptors()
+	first := most - socket.Reserve(most)
+	return &net.Dialer{KeepAliveConfig: socket.KeepAlive(), Control: func(_, _ string, c syscall.RawConn) error {
+		full := false
+		err := c.Control(func(fd uintptr) { full = int(fd) >= first })
+		if err == nil && full {
+			err = syscall.EMFILE
+		}
+		return err
+	}}
 }
 
 // portFault is the fault of a target that was not reached. It names the port only: what stands behind it is not for
@@ -171,14 +182,15 @@ func portFault(ctx context.Context, name string, err error) error {
 	return fault.Newf(fault.CodeDialUnreachable, "the target of port %s cannot be reached from the hub", name).Hint(look)
 }
 
-// gone says why a stream to a port may not live any more by the configuration as it is now, nil if it may.
+// gone says why a stream may not live any more by the configuration as it is now, nil if it may.
 func (dl *dialer) gone(s *hubStream) *fault.Fault {
+	of := s.by.of()
+	if c, err := dl.clusters.get(of.name); err != nil || c != of {
+		return fault.Newf(fault.CodeClusterUnknown, "cluster %s was removed", of.name)
+	}
 	l, ok := s.by.(*portLink)
 	if !ok {
 		return nil
-	}
-	if c, err := dl.clusters.get(l.cluster.name); err != nil || c != l.cluster {
-		return fault.Newf(fault.CodeClusterUnknown, "cluster %s was removed", l.cluster.name)
 	}
 	now, f := dl.settings.Load().ports.find(s.request.Cluster, s.request.Name)
 	if f == nil && now.target != l.port.target {
@@ -187,8 +199,8 @@ func (dl *dialer) gone(s *hubStream) *fault.Fault {
 	return f
 }
 
-// endPorts ends the streams to ports that may not live any more, and counts them.
-func (dl *dialer) endPorts(c *cluster) (n int) {
+// endGone ends the streams of a cluster that may not live any more, and counts them.
+func (dl *dialer) endGone(c *cluster) (n int) {
 	for _, live := range dl.access.Streams(c.name) {
 		s := live.(*hubStream)
 		if f := dl.gone(s); f != nil {
@@ -203,7 +215,7 @@ func (dl *dialer) endPorts(c *cluster) (n int) {
 func (dl *dialer) judgePorts() {
 	ended := 0
 	for _, c := range dl.clusters.all() {
-		ended += dl.endPorts(c)
+		ended += dl.endGone(c)
 	}
 	if ended > 0 {
 		dl.log.Info("streams ended whose port has changed", "streams", ended)

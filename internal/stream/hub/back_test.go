@@ -202,7 +202,7 @@ func TestChangesEndStreamsToPorts(t *testing.T) {
 		"its cluster is removed": {change: func(r *backRig) {
 			c, _ := r.clusters.get(clusterOf(r.t, "c1"))
 			r.clusters.remove(c.name)
-			if n := r.dials.endPorts(c); n != 1 {
+			if n := r.dials.endGone(c); n != 1 {
 				t.Errorf("%d streams ended", n)
 			}
 			r.clusters.add(c.name)

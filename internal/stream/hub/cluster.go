@@ -156,6 +156,7 @@ type cluster struct {
 	gone        map[id.Agent]admin.AgentStatus // newest end of agents without a session
 	retiredUp   int64                          // bytes of sessions that ended
 	retiredDown int64
+	backends    backendUses
 }
 
 // portUse is what goes to ports of the hub.
@@ -245,6 +246,10 @@ func (c *cluster) traffic() (up, down int64) {
 	for s := range c.sessions {
 		up += s.up.Load()
 		down += s.down.Load()
+	}
+	for _, u := range c.backends.uses {
+		up += u.in.Load()
+		down += u.out.Load()
 	}
 	return up, down
 }

@@ -102,7 +102,7 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 	}
 	out.Connections += c.endSessions(r.Context(), why, func(*session) bool { return true })
 	ap.clusters.remove(name)
-	out.Connections += ap.dials.endPorts(c)
+	out.Connections += ap.dials.endGone(c)
 	if info.Configured {
 		ap.clusters.add(name) // as after a restart
 	}

@@ -82,7 +82,7 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 		held.Cancel()
 		return nil, err
 	}
-	stream, err := dl.dialAny(ctx, c, held, dialled{d, q, at})
+	stream, err := dl.carry(ctx, c, held, dialled{d, q, at})
 	if err != nil {
 		held.Cancel()
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,7 @@ type parts struct {
 	since    time.Time
 	settings atomic.Pointer[Reloadable]
 	draining atomic.Bool
+	moving   sync.Mutex // a backend is chosen, or the configuration changes
 
 	metrics *telemetry.Hub
 	trace   *otlp.Tracer // nil: no traces
@@ -195,9 +197,9 @@ func (p *parts) loadState() error {
 		if err != nil {
 			return fault.New(fault.CodeStateCorrupt, "a stored cluster has no usable name").Because(err)
 		}
-		p.clusters.add(name)
+		p.clusters.add(name).chooseBackend(rec.Backend)
 	}
-	return nil
+	return p.cfg.backends.Replaces(p.clusters.backendUses())
 }
 
 // readings are the metrics that are measured on each scrape.
@@ -303,6 +305,11 @@ func (h *Hub) Reload(next Config) error {
 		h.log.Warn("these settings change only with a restart", "settings", fixed)
 	}
 	if err := h.policies.Judge(next.policies); err != nil { // before anything is applied
+		return err
+	}
+	h.moving.Lock()
+	defer h.moving.Unlock()
+	if err := next.backends.Replaces(h.clusters.backendUses()); err != nil {
 		return err
 	}
 	if err := next.ports.checkOwn(h.own.FromHere()); err != nil {

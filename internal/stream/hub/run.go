@@ -195,7 +195,7 @@ func drainEnd(hard context.Context) string {
 
 func (h *Hub) liveStreams() (n int64) {
 	for _, c := range h.clusters.all() {
-		n += c.ports.streams.Load()
+		n += c.ports.streams.Load() + c.backendStreams()
 		for _, s := range c.live() {
 			// The last bytes of a stream that has ended here may still wait for the
 			// agent to take them. The control stream counts, too.

@@ -74,7 +74,9 @@ func (s *session) of() *cluster { return s.cluster }
 
 func (s *session) counts() (written, read *splice.Counter) { return &s.up, &s.down }
 
-func (s *session) pays(t *hubStream) *quota.Account { return t.places.Start(&t.in, &t.out, s.link.Done()) }
+func (s *session) pays(t *hubStream) *quota.Account {
+	return t.places.Start(&t.in, &t.out, s.link.Done())
+}
 
 func (s *session) start(t *hubStream) record.Start {
 	return record.Start{Agent: s.agent.String(), At: netip.AddrPortFrom(t.request.Addr, t.request.Port)}

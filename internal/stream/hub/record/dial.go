@@ -35,10 +35,11 @@ type Stream interface {
 
 // Start is what is known of a stream from its start.
 type Start struct {
-	Agent  string
-	At     netip.AddrPort // that was dialled
-	Rule   string         // by which it lives
-	Policy authz.Version  // that allowed it; unknown without one
+	Agent   string
+	Backend string         // that carries it in place of an agent
+	At      netip.AddrPort // that was dialled
+	Rule    string         // by which it lives
+	Policy  authz.Version  // that allowed it; unknown without one
 }
 
 // Dial is the record of a dial, and the stream that it becomes, whose end writes it.
@@ -81,7 +82,7 @@ func (s *Dial) fail(err error) {
 func (s *Dial) Opened(inner Stream) carrier.Stream {
 	s.Stream = inner
 	start := inner.Start()
-	s.record.Agent = start.Agent
+	s.record.Agent, s.record.Backend = start.Agent, start.Backend
 	if start.At.IsValid() {
 		s.record.Resolved = start.At.String()
 	}

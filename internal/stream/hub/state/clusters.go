@@ -118,3 +118,18 @@ func addCluster(tx *bbolt.Tx, name string, now time.Time) error {
 	}
 	return put(tx, bucketClusters, name, Cluster{Name: name, Created: now.UTC()})
 }
+
+// SetBackend notes what carries the dials of a cluster; empty: what the configuration says.
+func (s *Store) SetBackend(c id.Cluster, backend string, now time.Time) error {
+	return wrap(s.db.Update(func(tx *bbolt.Tx) error {
+		if err := addCluster(tx, c.String(), now); err != nil { // the configuration alone may name it
+			return err
+		}
+		var rec Cluster
+		if _, err := get(tx, bucketClusters, c.String(), &rec); err != nil {
+			return err
+		}
+		rec.Backend = backend
+		return put(tx, bucketClusters, c.String(), rec)
+	}))
+}

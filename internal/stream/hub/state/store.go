@@ -54,6 +54,8 @@ type Cluster struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
 	Sockets []string  `json:"sockets"` // protocols that were asked for at run time
+	// Backend carries its dials; empty: what the configuration says of clusters that have none of their own.
+	Backend string `json:"backend,omitempty"`
 }
 
 // Certificate is a client's or operator's certificate that the hub issued.
