@@ -19,11 +19,11 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "List and remove the clusters that are registered at the hub",
+		Short: "List, move and remove the clusters that are registered at the hub",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterListCommand(), newClusterRemoveCommand())
+	cmd.AddCommand(newClusterListCommand(), newClusterBackendCommand(), newClusterRemoveCommand())
 	return cmd
 }
 

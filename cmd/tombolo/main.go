@@ -227,12 +227,15 @@ func given(args []string) string {
 }
 
 // atMostOne accepts no argument or the one named.
-func atMostOne(name string) cobra.PositionalArgs {
+func atMostOne(name string) cobra.PositionalArgs { return atMost("one "+name, 1) }
+
+// atMost accepts up to n arguments; what says which.
+func atMost(what string, n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) <= 1 {
+		if len(args) <= n {
 			return nil
 		}
-		return usage(fmt.Sprintf("%s takes at most one %s; %s", cmd.CommandPath(), name, given(args)),
+		return usage(fmt.Sprintf("%s takes at most %s; %s", cmd.CommandPath(), what, given(args)),
 			cmd.CommandPath()+" --help")
 	}
 }
