@@ -82,7 +82,7 @@ const (
 
 	CodeClash       Code = "mesh_clash"
 	CodeKernelClash Code = "kernel_clash"
-	CodeUnsupported Code = "mesh_unsupported"
+	CodeUnsupported Code = "kernel_unsupported"
 	CodeKernel      Code = "mesh_kernel"
 	CodeSelf        Code = "mesh_self"
 	CodeRange       Code = "mesh_range"
@@ -185,7 +185,7 @@ func Table() []Entry {
 		{CodeClash, Conflict, "Another program on this machine uses a mark, table, rule or link of the mesh."},
 		{CodeKernelClash, Conflict, "Another program on this machine uses a table, rule or link of 'tombolo route' " +
 			"or 'tombolo vpn'."},
-		{CodeUnsupported, Conflict, "This machine lacks what the mesh needs: " +
+		{CodeUnsupported, Conflict, "This machine lacks what the mesh, routed mode or a VPN needs: " +
 			"TUN, nftables, kernel WireGuard where it is configured, or the permission."},
 		{CodeKernel, Conflict, "The kernel refuses a change, or another program keeps undoing it; the change is retried."},
 		{CodeSelf, Conflict, "Another member holds this node's key, or two members hold the same one."},

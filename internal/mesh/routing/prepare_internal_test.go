@@ -40,7 +40,7 @@ func TestAStartIsRefusedBeforeAnythingChanges(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "a clash", kernel: []*fault.Fault{clash, clash}, want: []string{"mesh_clash", "mesh_clash"}, says: "a rule"},
-		{name: "no TUN", able: []*fault.Fault{lacks}, kernel: []*fault.Fault{clash}, want: []string{"mesh_unsupported"}, says: "TUN"},
+		{name: "no TUN", able: []*fault.Fault{lacks}, kernel: []*fault.Fault{clash}, want: []string{"kernel_unsupported"}, says: "TUN"},
 		{name: "an MTU that is too small", change: func(in *topology.Input) { in.Options.MTU = 1279 }, want: []string{"config_invalid"}, says: "mesh.mtu"},
 		{name: "marks that meet", change: func(in *topology.Input) { in.Options.Marks.Mesh = in.Options.Marks.Own }, want: []string{"config_invalid"}, says: "mesh.marks"},
 		{name: "our own key", change: func(in *topology.Input) { in.Members[1].Key = in.Self.Key }, want: []string{"mesh_self"}, says: "n3"},
@@ -59,7 +59,7 @@ func TestAStartIsRefusedBeforeAnythingChanges(t *testing.T) {
 			in.Options.MTU, in.Options.Table = 1, 254
 			in.Members[0].Key = in.Self.Key
 			in.Self.Ranges = append(in.Self.Ranges, prefix("127.0.0.0/8"))
-		}, able: []*fault.Fault{lacks}, want: []string{"config_invalid", "config_invalid", "mesh_range", "mesh_self", "mesh_unsupported"}, says: "mesh.table"},
+		}, able: []*fault.Fault{lacks}, want: []string{"config_invalid", "config_invalid", "kernel_unsupported", "mesh_range", "mesh_self"}, says: "mesh.table"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(p *Parts) { p.Able = func() []*fault.Fault { return tc.able } }, func(t *testing.T, r *rig) {

@@ -69,23 +69,23 @@ func (r *rig) refusals() []refusal {
 		{name: "packets that are too small", code: "config_invalid", exit: 2, says: "mesh.mtu: 1279", set: settings{mesh: map[string]any{"mtu": 1279}}},
 		{name: "the whole internet as a range", code: "config_invalid", exit: 2, says: "announce.ranges[0]: 0.0.0.0/0 is the default route", set: settings{ranges: []string{"0.0.0.0/0"}}},
 		{name: "loopback as a range", code: "config_invalid", exit: 2, says: "announce.ranges[1]: 127.0.0.0/8 is loopback", set: settings{ranges: []string{"10.77.0.0/16", "127.0.0.0/8"}}},
-		{name: "root without the right", code: "mesh_unsupported", exit: 1, says: "CAP_NET_ADMIN",
+		{name: "root without the right", code: "kernel_unsupported", exit: 1, says: "CAP_NET_ADMIN",
 			within: []string{"setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"}},
-		{name: "root of another user namespace", code: "mesh_unsupported", exit: 1, says: "CAP_NET_ADMIN",
+		{name: "root of another user namespace", code: "kernel_unsupported", exit: 1, says: "CAP_NET_ADMIN",
 			within: []string{"unshare", "--user", "--map-root-user"}},
-		{name: "no TUN", code: "mesh_unsupported", exit: 1, says: "/dev/net/tun", within: inMounts("mount -t tmpfs none /dev/net")},
-		{name: "no sysctls", code: "mesh_unsupported", exit: 1, says: "/proc/sys/net",
+		{name: "no TUN", code: "kernel_unsupported", exit: 1, says: "/dev/net/tun", within: inMounts("mount -t tmpfs none /dev/net")},
+		{name: "no sysctls", code: "kernel_unsupported", exit: 1, says: "/proc/sys/net",
 			within: inMounts("mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys")},
-		{name: "no nftables", code: "mesh_unsupported", exit: 1, says: "nf_tables", within: []string{os.Args[0], withoutNftables}},
+		{name: "no nftables", code: "kernel_unsupported", exit: 1, says: "nf_tables", within: []string{os.Args[0], withoutNftables}},
 		{name: "a key that is none", code: "state_corrupt", exit: 1, says: "wireguard.key", files: map[string]string{"wireguard.key": "junk\n"}},
 		{name: "a secret that others can read", code: "secret_invalid", exit: 2, says: "chmod 600", set: secretIn(bare)},
 		{name: "a secret that is none", code: "secret_invalid", exit: 2, says: "junk.secret cannot be read", set: secretIn(r.write("junk.secret", "junk\n"))},
 		{name: "no secret", code: "secret_invalid", exit: 2, says: "/nowhere", set: secretIn("/nowhere")},
 		{name: "a policy with a mistake", code: "config_invalid", exit: 2, says: "junk.yaml:1:1", set: settings{mesh: map[string]any{"policies": []string{r.write("junk.yaml", "rules: x\n")}}}},
-		{name: "a user without rights", code: "mesh_unsupported", exit: 1, says: "CAP_NET_ADMIN", unprivileged: true}, // files are its own from then on
+		{name: "a user without rights", code: "kernel_unsupported", exit: 1, says: "CAP_NET_ADMIN", unprivileged: true}, // files are its own from then on
 	}
 	if wireguard.Able() != nil { // where the kernel has it, it is no refusal
-		out = append(out, refusal{name: "a kernel without WireGuard", code: "mesh_unsupported", exit: 1, says: "WireGuard", set: settings{mesh: map[string]any{"engine": "kernel"}}})
+		out = append(out, refusal{name: "a kernel without WireGuard", code: "kernel_unsupported", exit: 1, says: "WireGuard", set: settings{mesh: map[string]any{"engine": "kernel"}}})
 	}
 	return out
 }
