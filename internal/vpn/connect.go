@@ -262,7 +262,7 @@ func (c *connect) dial(ctx context.Context, text string) (net.Conn, *fault.Fault
 func unreached(ctx context.Context, target string, err error) *fault.Fault {
 	code := fault.CodeDialUnreachable
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 		code = fault.CodeDialRefused
 	case ctx.Err() != nil, errors.Is(err, syscall.ETIMEDOUT):
 		code = fault.CodeDialTimeout

@@ -269,7 +269,7 @@ func dialFault(target policy.Target, addrs []netip.AddrPort, err error) error {
 		return fault.New(fault.CodeLimit, "the agent has no descriptor left for targets").
 			Whyf("the last are kept for its health port and its session").
 			Hint("raise the agent's limit of open files, or run another agent")
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET): // accepted, and reset at once
 		return fault.Newf(fault.CodeDialRefused, "%s refused the connection", target).Whyf("nothing listens at %s", at).
 			Hint("check that the target runs and listens there")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout(),
