@@ -200,7 +200,9 @@ func TestAChoiceOutlivesTheHub(t *testing.T) {
 }
 
 // startsAs stores a choice.
-func (c *cluster) startsAs(h *Hub, backend string) error { return h.state.SetBackend(c.name, backend, time.Now()) }
+func (c *cluster) startsAs(h *Hub, backend string) error {
+	return h.state.SetBackend(c.name, backend, time.Now())
+}
 
 // What a proxy cannot carry, or the policy cannot see, is refused before it is asked.
 func TestWhatNoProxyCarries(t *testing.T) {
