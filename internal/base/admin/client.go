@@ -242,11 +242,17 @@ const HeaderNetwork = "Tombolo-Network"
 // Connect opens a stream to target in the cluster of the client's certificate, by HTTP CONNECT. With another network
 // than tcp it carries datagrams, as package datagram has them.
 func (c *Client) Connect(ctx context.Context, network, target string) (net.Conn, error) {
+	return c.ConnectWith(ctx, network, target, reqmeta.Metadata{})
+}
+
+// ConnectWith is Connect with request metadata for the audit records.
+func (c *Client) ConnectWith(ctx context.Context, network, target string, said reqmeta.Metadata) (net.Conn, error) {
 	ask := func(w io.Writer) error {
 		more := ""
 		if network != "tcp" {
 			more = HeaderNetwork + ": " + network + "\r\n"
 		}
+		said.Write(func(name, value string) { more += name + ": " + value + "\r\n" })
 		_, err := io.WriteString(w, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n"+more+"\r\n")
 		return err
 	}

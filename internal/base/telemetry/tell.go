@@ -209,6 +209,7 @@ type Agent struct {
 	StreamEnds   *prometheus.CounterVec // code
 	RTT          prometheus.Histogram
 	Renewals     *prometheus.CounterVec // outcome
+	Ports        *prometheus.CounterVec // port, outcome
 }
 
 // AgentReadings are read when metrics are scraped.
@@ -246,6 +247,8 @@ func NewAgent(reg prometheus.Registerer, r AgentReadings) *Agent {
 			"Streams that ended, by fault code (ok for an orderly end).", "code"),
 		RTT:      f.histogram("tombolo_agent_session_rtt_seconds", "Round trip of the pings on live sessions."),
 		Renewals: f.counterVec("tombolo_agent_renewals_total", "Renewals of the certificate, by outcome.", "outcome"),
+		Ports: f.counterVec("tombolo_agent_port_connections_total",
+			"Connections to ports of the hub, by port and outcome (ok or a fault code).", "port", "outcome"),
 	}
 	a.Attaches.WithLabelValues(Outcome(""))
 	begin(a.Losses, causes())

@@ -52,12 +52,13 @@ type Agent struct {
 	unread   *carrier.Budget // of all sessions
 	streams  atomic.Int64    // live streams of all sessions
 	up, down splice.Counter
+	back     back
 
-	mu       sync.Mutex
-	me       *enrol.Identity
-	spare    *trust.Join    // with another token than me; used once if me is revoked
-	listener netip.AddrPort // of the health port, which is never dialled
-	renewed  chan struct{}  // signalled after a renewal
+	mu      sync.Mutex
+	me      *enrol.Identity
+	spare   *trust.Join      // with another token than me; used once if me is revoked
+	bound   []netip.AddrPort // our own listeners, which are never dialled
+	renewed chan struct{}    // signalled after a renewal
 }
 
 // Options are what an agent needs in addition to its configuration.

@@ -28,7 +28,7 @@ func (a *Agent) connect(ctx context.Context, hub string, me *enrol.Identity) (*s
 	if err != nil {
 		return nil, err
 	}
-	s := &session{emptied: make(chan struct{}, 1)}
+	s := &session{hub: hub, emptied: make(chan struct{}, 1)}
 	s.load.tell = func(streams int64) {
 		s.beat.Send(&pb.Control{Frame: &pb.Control_Load{Load: &pb.Load{Streams: uint32(max(streams, 0))}}})
 	}

@@ -14,11 +14,11 @@ import (
 )
 
 // ownListeners lists what a dial must not reach by a wide rule: the agent's health
-// port, and its hubs where the agent itself reaches them. Whatever the hub says of
+// port and its ports, and its hubs where the agent itself reaches them. Whatever the hub says of
 // its addresses, these lead to it from here.
 func (a *Agent) ownListeners() []policy.Listener {
 	a.mu.Lock()
-	health := a.listener
+	bound := a.bound
 	a.mu.Unlock()
 	var hubs []netip.AddrPort
 	for _, s := range a.sessions.list() {
@@ -27,7 +27,7 @@ func (a *Agent) ownListeners() []policy.Listener {
 		}
 	}
 	slices.SortFunc(hubs, netip.AddrPort.Compare) // sessions come in any order
-	return a.own.list(health, hubs, a.machine.list())
+	return a.own.list(bound, hubs, a.machine.list())
 }
 
 // addrPort is a connection's address; the one of TCP is not written and read for that.
@@ -43,19 +43,19 @@ func addrPort(a net.Addr) netip.AddrPort {
 // or with the machine's addresses.
 type ownList struct {
 	mu      sync.Mutex
-	health  netip.AddrPort
+	bound   []netip.AddrPort
 	hubs    []netip.AddrPort
 	machine []netip.Addr
 	known   []policy.Listener
 	made    int // how often it was made, for tests
 }
 
-func (o *ownList) list(health netip.AddrPort, hubs []netip.AddrPort, machine []netip.Addr) []policy.Listener {
+func (o *ownList) list(bound, hubs []netip.AddrPort, machine []netip.Addr) []policy.Listener {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.made == 0 || o.health != health || !slices.Equal(o.hubs, hubs) || !slices.Equal(o.machine, machine) {
-		o.health, o.hubs, o.machine = health, hubs, machine
-		o.known = slices.Clip(listeners(health, hubs, machine))
+	if o.made == 0 || !slices.Equal(o.bound, bound) || !slices.Equal(o.hubs, hubs) || !slices.Equal(o.machine, machine) {
+		o.bound, o.hubs, o.machine = bound, hubs, machine
+		o.known = slices.Clip(listeners(bound, hubs, machine))
 		o.made++
 	}
 	return o.known
@@ -91,7 +91,7 @@ func (m *machine) list() []netip.Addr {
 
 // listeners spreads what listens on all addresses over those of the machine. A hub
 // on this machine may do so too: it is taken to.
-func listeners(health netip.AddrPort, hubs []netip.AddrPort, machine []netip.Addr) (out []policy.Listener) {
+func listeners(bound, hubs []netip.AddrPort, machine []netip.Addr) (out []policy.Listener) {
 	seen := map[policy.Listener]struct{}{} // a machine may have thousands of addresses
 	add := func(at netip.AddrPort, of string) {
 		l := policy.Listener{At: at, Of: of}
@@ -106,10 +106,10 @@ func listeners(health netip.AddrPort, hubs []netip.AddrPort, machine []netip.Add
 			add(netip.AddrPortFrom(a, port), of)
 		}
 	}
-	if health.IsValid() {
-		add(health, policy.ListenerOfAgent)
-		if health.Addr().IsUnspecified() {
-			spread(health.Port(), policy.ListenerOfAgent)
+	for _, at := range bound {
+		add(at, policy.ListenerOfAgent)
+		if at.Addr().IsUnspecified() {
+			spread(at.Port(), policy.ListenerOfAgent)
 		}
 	}
 	for _, at := range hubs {

@@ -14,11 +14,11 @@ import (
 // What a dial must not reach is made anew when something has changed, and not for
 // each dial.
 func TestOwnListenersAreRemembered(t *testing.T) {
-	health, hub := netip.MustParseAddrPort("[::]:8445"), netip.MustParseAddrPort("10.0.0.1:8443")
+	health, hub := []netip.AddrPort{netip.MustParseAddrPort("[::]:8445")}, netip.MustParseAddrPort("10.0.0.1:8443")
 	machine := []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
 	o := &ownList{}
 	for i, step := range []struct {
-		health  netip.AddrPort
+		bound   []netip.AddrPort
 		hubs    []netip.AddrPort
 		machine []netip.Addr
 		made    int
@@ -29,11 +29,12 @@ func TestOwnListenersAreRemembered(t *testing.T) {
 		{health, []netip.AddrPort{hub}, machine, 2},
 		{health, []netip.AddrPort{hub}, machine[:1], 3},
 		{health, []netip.AddrPort{hub}, machine[:1], 3},
-		{netip.AddrPort{}, []netip.AddrPort{hub}, machine[:1], 4},
-		{netip.AddrPort{}, nil, nil, 5},
+		{nil, []netip.AddrPort{hub}, machine[:1], 4},
+		{nil, nil, nil, 5},
+		{append(health, netip.MustParseAddrPort("0.0.0.0:5000")), nil, machine, 6},
 	} {
-		got := o.list(step.health, step.hubs, step.machine)
-		if want := listeners(step.health, step.hubs, step.machine); !slices.Equal(got, want) || o.made != step.made {
+		got := o.list(step.bound, step.hubs, step.machine)
+		if want := listeners(step.bound, step.hubs, step.machine); !slices.Equal(got, want) || o.made != step.made {
 			t.Errorf("step %d: %v, made %d times; want %v, %d", i, got, o.made, want, step.made)
 		}
 	}
@@ -48,7 +49,7 @@ func TestOwnListenersOfManyAddresses(t *testing.T) {
 		binary.BigEndian.PutUint32(b[:], 10<<24+uint32(i/2))
 		machine[i] = netip.AddrFrom4(b)
 	}
-	out := listeners(netip.MustParseAddrPort("[::]:8445"), nil, machine)
+	out := listeners([]netip.AddrPort{netip.MustParseAddrPort("[::]:8445")}, nil, machine)
 	if want := 2 + len(machine)/2; len(out) != want || out[len(out)-1] != (policy.Listener{At: netip.AddrPortFrom(machine[len(machine)-1], 8445), Of: policy.ListenerOfAgent}) {
 		t.Errorf("%d listeners, want %d", len(out), want)
 	}

@@ -23,11 +23,16 @@ func (a *Agent) Run(ctx, hard context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ap, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
-		a.mu.Lock()
-		a.listener = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-		a.mu.Unlock()
+	ports, err := a.openPorts(ctx)
+	if err != nil {
+		return errors.Join(err, ln.Close())
 	}
+	a.mu.Lock()
+	a.bound = []netip.AddrPort{bound(ln)}
+	for _, p := range ports {
+		a.bound = append(a.bound, bound(p))
+	}
+	a.mu.Unlock()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	g := run.NewGroup(inner)
@@ -35,7 +40,7 @@ func (a *Agent) Run(ctx, hard context.Context) error {
 	// Joining can take long while the hub is away; probes answer meanwhile.
 	if err := a.prepareWhile(ctx, g); err != nil {
 		g.Stop()
-		werr := g.Wait()
+		werr := errors.Join(g.Wait(), closeAll(ports))
 		if ctx.Err() != nil {
 			return werr
 		}
@@ -43,6 +48,9 @@ func (a *Agent) Run(ctx, hard context.Context) error {
 	}
 	g.Go("certificate", a.keepCertificate)
 	g.Go("session", a.keepSession)
+	for i, p := range a.cfg.Ports {
+		g.Go("port "+p.Name, func(inner context.Context) error { return a.servePort(inner, ctx, p, ports[i]) })
+	}
 	if a.audit != nil {
 		g.Go("refusals", a.countRefusals)
 	}
@@ -109,7 +117,7 @@ func (a *Agent) unfinished() (n int64) {
 	for _, s := range a.sessions.list() {
 		n += max(s.unfinished(), 0)
 	}
-	return n
+	return n + a.back.live.Load()
 }
 
 // drain waits for the live streams to end, for the drain timeout, or for the end of hard.
@@ -119,7 +127,7 @@ func (a *Agent) drain(hard context.Context) {
 	for _, s := range a.sessions.list() {
 		s.drain("the agent is shutting down")
 	}
-	a.log.Info("draining", "streams", a.streams.Load(), "bound", a.cfg.Drain)
+	a.log.Info("draining", "streams", a.streams.Load(), "ports", a.back.live.Load(), "bound", a.cfg.Drain)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for a.unfinished() > 0 {

@@ -27,6 +27,7 @@ import (
 
 // session is one live link to a hub.
 type session struct {
+	hub      string // its address, as it was dialled
 	link     carrier.Session
 	beat     *heartbeat.Beat
 	streams  atomic.Int64
@@ -280,6 +281,16 @@ func (l *sessions) sum(figure func(carrier.Info) int) (n float64) {
 		n += float64(figure(s.link.Info()))
 	}
 	return n
+}
+
+// hub is the address of the one whose session takes new streams; empty if there is none.
+func (l *sessions) hub() (hub string) {
+	for _, s := range l.list() {
+		if s.accepted.Load() && !s.draining.Load() {
+			return s.hub
+		}
+	}
+	return ""
 }
 
 // usable counts the sessions that take new streams.
