@@ -106,11 +106,12 @@ func newPolicyExplainCommand() *cobra.Command {
 	var out outputFlag
 	var e explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain CLUSTER HOST:PORT | CLUSTER/FLOW --from IP",
+		Use:   "explain CLUSTER HOST:PORT | CLUSTER PORT --as AGENT | CLUSTER/FLOW --from IP",
 		Short: "Say what hub and agents would decide about a dial, or an edge about a source, and by which rule",
 		Long: `Of a dial (CLUSTER HOST:PORT) it asks the running hub, or with --policy reads files
 instead. Nothing is dialled and no name is resolved: where only the address of a name
-decides, the verdict is open.
+decides, the verdict is open. With an agent in --as it is about a port of the hub, by its
+name.
 
 Of a connection at an edge (CLUSTER/FLOW, a flow being api, vpn, proxy or ingress) it
 asks the edge that runs here (env TOMBOLO_EDGE_SOCKET), or reads the files of --policy,
@@ -120,6 +121,7 @@ its place, and what holds where no rule decides.
 The exit code is 0 whatever the verdict is.`,
 		Example: `  tombolo policy explain c1 10.96.0.10:443 --as unix:c1/connect
   tombolo policy explain c1 db.svc:5432 --policy ./policies
+  tombolo policy explain c1 registry --as spiffe://tombolo.internal/cluster/c1/agent/agent-1
   tombolo policy explain c1/api --from 203.0.113.9 --policy ./policies --tenants ./tenants`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && strings.Contains(args[0], "/") {

@@ -93,6 +93,13 @@ func TestPolicyExplainAFile(t *testing.T) {
 			t.Errorf("%v: %+v, want %s by %q", c.args, e, c.verdict, c.rule)
 		}
 	}
+	ports := policyFile(t, t.TempDir(), "b.yaml", "- {name: pull, clusters: [c1], flows: [back], allow: [registry]}\n")
+	for port, verdict := range map[string]string{"registry": admin.VerdictAllowed, "other": admin.VerdictDenied} {
+		got := tombolo(t, "policy", "explain", "--policy", ports, "c1", port, "--as", "spiffe://tombolo.internal/cluster/c1/agent/agent-1")
+		if got.code != 0 || !strings.Contains(got.out, " to "+port+" in c1: "+verdict) {
+			t.Errorf("a port of the hub: %+v", got)
+		}
+	}
 	if got := tombolo(t, "policy", "explain", "--policy", file, "c1", "127.1:80"); got.code == 0 || !strings.Contains(got.err, "HOST:PORT") {
 		t.Errorf("an odd form of an address: %+v", got)
 	}

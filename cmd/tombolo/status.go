@@ -154,6 +154,9 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 		fmt.Fprintf(w, "  ranges    %s\n", orNone(a.Ranges))
 	}
 	printRelay(w, c.Relay)
+	for _, p := range c.Ports {
+		fmt.Fprintf(w, "\nport %s\n  target    %s\n  streams   %d\n", p.Name, p.Target, p.Streams)
+	}
 	for _, s := range c.Sockets {
 		fmt.Fprintf(w, "\nsocket %s\n  path      %s\n", s.Protocol, s.Path)
 	}

@@ -31,6 +31,14 @@ func TestStatusShowsALoss(t *testing.T) {
 	}
 }
 
+func TestStatusShowsPorts(t *testing.T) {
+	var b strings.Builder
+	st := admin.Status{Clusters: []admin.ClusterStatus{{Name: "c1", Ports: []admin.PortStatus{{Name: "registry", Target: "10.0.0.5:5000", Streams: 3}}}}}
+	if err := printStatus(&b, st, true, time.Now()); err != nil || !strings.Contains(b.String(), "\nport registry\n  target    10.0.0.5:5000\n  streams   3\n") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
 func TestStatusShowsThePolicy(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	refusal := &admin.PolicyRefusal{File: "c1.yaml", Reason: "host bits", At: at}

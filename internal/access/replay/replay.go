@@ -187,6 +187,14 @@ func (r *Replay) Result() Result {
 
 // question is what the hub was asked when it wrote the record.
 func question(rec audit.Record) (q policy.Request, ok bool) {
+	if policy.FlowOf(rec.Caller) == policy.FlowBack {
+		q = policy.Request{Cluster: rec.Cluster, Caller: rec.Caller, Flow: policy.FlowBack}
+		q.Name, ok = wire.ParsePort(rec.Asked)
+		if at, err := netip.ParseAddrPort(rec.Source); err == nil {
+			q.Source = at.Addr().Unmap()
+		}
+		return q, ok
+	}
 	t, err := policy.ParseTarget(rec.Asked)
 	if err != nil {
 		return q, false
@@ -212,7 +220,7 @@ type judge uint8
 
 const (
 	byHub   judge = iota // the hub's policy, or its absence
-	byAgent              // the agent's own list refused, or the target was a listener of hub or agent
+	byAgent              // the agent's own list refused, there was no such port, or the target was a listener of hub or agent
 	byNone               // it was turned away earlier, or for another reason
 )
 

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // TestJudged: only what the hub's policy has decided can be changed by another one.
@@ -27,6 +29,22 @@ func TestJudged(t *testing.T) {
 		if got := judged(c.rec); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
+	}
+}
+
+// TestPorts: a record of an agent that asked for a port of the hub is asked again as one.
+func TestPorts(t *testing.T) {
+	p, problems := policy.Compile([]policy.Rule{{Name: "pull", Flow: []string{policy.FlowBack}, Destination: []string{"registry"}}}, nil)
+	if p == nil {
+		t.Fatal(problems)
+	}
+	r := New([]*policy.Policy{p}, func(string) bool { return true })
+	for _, name := range []string{"registry", "other"} {
+		r.Add(audit.Record{At: audit.AtHub, Kind: audit.KindDial, Frontend: "back", Caller: "spiffe://tombolo.internal/cluster/c1/agent/agent-1",
+			Cluster: "c1", Asked: wire.PortAddress(name), Resolved: "10.0.0.5:5000", Source: "192.0.2.1:4711", Verdict: audit.Allow, Policy: "1-a", Rule: "pull"})
+	}
+	if got := r.Result(); got.Dials != 2 || got.Refused != 1 || len(got.Differences) != 1 || got.Differences[0].Target != wire.PortAddress("other") {
+		t.Errorf("%+v", got)
 	}
 }
 

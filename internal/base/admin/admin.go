@@ -87,8 +87,17 @@ type ClusterStatus struct {
 	LimitHits int64        `json:"limitHits,omitempty"`
 	Pressed   bool         `json:"pressed,omitempty"` // the hub is short of memory, and the cluster gets no more
 	Relay     *RelayStatus `json:"relay,omitempty"`   // nil: no node has used it
+	// Ports are what the agents of the cluster may dial on the hub's side.
+	Ports []PortStatus `json:"ports,omitempty"`
 	// Limits are the limits and their use; only in the answer for one cluster.
 	Limits []LimitStatus `json:"limits,omitempty"`
+}
+
+// PortStatus describes a port of the hub, as the agents of one cluster use it.
+type PortStatus struct {
+	Name    string `json:"name"`
+	Target  string `json:"target"`
+	Streams int    `json:"streams"` // live ones of the cluster
 }
 
 // RelayStatus describes the relay between the nodes of a cluster. Counts are since the

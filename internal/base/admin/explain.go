@@ -18,7 +18,7 @@ type Explanation struct {
 
 // Hop is one place where a dial is decided.
 type Hop struct {
-	Place   string `json:"place"` // hub or agent
+	Place   string `json:"place"` // hub or agent; ports: of the hub, for an agent that asks
 	Name    string `json:"name"`
 	Verdict string `json:"verdict"`
 	Rule    string `json:"rule,omitempty"`

@@ -6,12 +6,14 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
@@ -283,5 +285,57 @@ func TestFrontendsOfRoles(t *testing.T) {
 	r.settings.Store(&none)
 	if r.front.connects(identityOf(t, agentOne)) {
 		t.Error("an agent may connect although there is no port")
+	}
+}
+
+// Explain says what an agent would get, by the ports and by the policy.
+func TestExplainOfPorts(t *testing.T) {
+	r := newBackRig(t, bareHub(t))
+	for _, c := range []struct {
+		ask, as, policy string // the port that a rule allows; empty: there is no policy
+		verdict, hop    string
+		malforms        bool
+	}{
+		{ask: "registry", as: agentOne, verdict: admin.VerdictAllowed, hop: "it leads to " + r.target.Addr().String()},
+		{ask: "other", as: agentOne, verdict: admin.VerdictDenied, hop: "names no such port"},
+		{ask: "registry", as: agentOne, policy: "registry", verdict: admin.VerdictAllowed, hop: "it leads to"},
+		{ask: "registry", as: agentOne, policy: "closed", verdict: admin.VerdictDenied, hop: "it leads to"},
+		{ask: "other", as: agentOne, policy: "*", verdict: admin.VerdictDenied, hop: "names no such port"},
+		{ask: "10.0.0.1:80", as: agentOne, malforms: true},
+		{ask: "registry", as: "unix:c1/connect", malforms: true},
+	} {
+		if r.access.Replace(false, map[string]*policy.Policy{"f": nil}); c.policy != "" {
+			p, _ := policy.Compile([]policy.Rule{{Name: "pull", Flow: []string{policy.FlowBack}, Destination: []string{c.policy}}}, nil)
+			r.access.Replace(true, map[string]*policy.Policy{"f": p})
+		}
+		q, err := Question("c1", url.Values{"target": {c.ask}, "as": {c.as}, "from": {"192.0.2.1"}})
+		if c.malforms {
+			if !fault.Has(err, fault.CodeRequest) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		must(t, err)
+		got := r.api.explainPort(q)
+		if got.Verdict != c.verdict || got.Target != c.ask || len(got.Hops) != 2 || !strings.Contains(got.Hops[0].Why, c.hop) || got.Hops[1].Why == "" {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+func TestStatusOfPorts(t *testing.T) {
+	r := newBackRig(t, bareHub(t))
+	stream, _ := r.open()
+	c, _ := r.clusters.get(clusterOf(t, "c1"))
+	got := r.api.portsOf(c)
+	if len(got) != 4 || got[0] != (admin.PortStatus{Name: "registry", Target: r.target.Addr().String(), Streams: 1}) || got[1].Streams != 0 {
+		t.Errorf("%+v", got)
+	}
+	stream.Close()
+	if got := r.api.portsOf(c); got[0].Streams != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := r.api.portsOf(r.clusters.add(clusterOf(t, "c3"))); got != nil {
+		t.Errorf("a cluster without ports: %+v", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // apiExplain says what each hop would decide, without dialling.
@@ -29,6 +30,9 @@ func (ap *api) apiExplain(r *http.Request) (any, error) {
 	q, err := Question(name.String(), r.URL.Query())
 	if err != nil {
 		return nil, err
+	}
+	if q.Flow == policy.FlowBack {
+		return ap.explainPort(q), nil
 	}
 	sessions := c.live()
 	out := explanation(q)
@@ -51,6 +55,25 @@ func (ap *api) apiExplain(r *http.Request) (any, error) {
 		out.Verdict = agents
 	}
 	return out, nil
+}
+
+// explainPort is apiExplain for an agent that asks for a port of the hub.
+func (ap *api) explainPort(q policy.Request) admin.Explanation {
+	out := explanation(q)
+	port := admin.Hop{Place: "ports", Name: ap.cfg.Name, Verdict: admin.VerdictDenied,
+		Why: "the hub's configuration names no such port for the cluster"}
+	if p, f := ap.settings.Load().ports.find(q.Cluster, q.Name); f == nil {
+		port.Verdict, port.Why = admin.VerdictAllowed, "it leads to "+p.target.String()
+	}
+	hop := ap.hubHop(q)
+	if hop.Version == "" {
+		hop.Why = "the hub has no policy: its ports are the policy"
+	}
+	out.Hops, out.Verdict = []admin.Hop{port, hop}, port.Verdict
+	if better(port.Verdict, hop.Verdict) {
+		out.Verdict = hop.Verdict
+	}
+	return out
 }
 
 // hopThrough is what the hub would do with one agent, and the agent by its own list.
@@ -86,6 +109,14 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 	if _, err := parseCluster(cluster); err != nil {
 		return policy.Request{}, err
 	}
+	if q := (policy.Request{Cluster: cluster, Caller: asked.Get("as"), Flow: policy.FlowOf(asked.Get("as")),
+		Name: asked.Get("target")}); q.Flow == policy.FlowBack {
+		if err := wire.CheckPort(q.Name); err != nil {
+			return q, fault.New(fault.CodeRequest, "the port cannot be read").Because(err).
+				Hint("an agent asks for a port of the hub: write its name, such as registry")
+		}
+		return from(q, asked.Get("from"))
+	}
 	t, err := policy.ParseTarget(asked.Get("target"))
 	if err != nil {
 		return policy.Request{}, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err).
@@ -102,11 +133,18 @@ func Question(cluster string, asked url.Values) (policy.Request, error) {
 		}
 		q.Local, q.UID = true, uint32(n)
 	}
-	if from := asked.Get("from"); from != "" {
-		if q.Source, err = netip.ParseAddr(from); err != nil {
-			return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).
-				Hint("write an IP address")
-		}
+	return from(q, asked.Get("from"))
+}
+
+// from adds the caller's address, if one is given.
+func from(q policy.Request, source string) (policy.Request, error) {
+	if source == "" {
+		return q, nil
+	}
+	var err error
+	if q.Source, err = netip.ParseAddr(source); err != nil {
+		return q, fault.New(fault.CodeRequest, "the caller's address cannot be read").Because(err).
+			Hint("write an IP address")
 	}
 	return q, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -36,7 +37,7 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	for _, c := range ap.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(),
 			Sockets: ap.sockets.Of(c.name), Agents: c.agents()}
-		cs.Relay = c.relay.Status(false)
+		cs.Relay, cs.Ports = c.relay.Status(false), ap.portsOf(c)
 		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
@@ -54,6 +55,24 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	}
 	out.Warnings = append(out.Warnings, expiring(certs, ap.now())...)
 	out.Revoked, out.RevokedMore = ap.revokedIdentities(certs, cluster)
+	return out
+}
+
+// portsOf lists the ports of a cluster.
+func (ap *api) portsOf(c *cluster) (out []admin.PortStatus) {
+	own := ap.settings.Load().ports.of(c.name.String())
+	if len(own) == 0 {
+		return nil
+	}
+	live := map[string]int{}
+	for _, s := range ap.access.Streams(c.name) {
+		if q := s.Request(); q.Flow == policy.FlowBack {
+			live[q.Name]++
+		}
+	}
+	for _, p := range own {
+		out = append(out, admin.PortStatus{Name: p.name, Target: p.target.String(), Streams: live[p.name]})
+	}
 	return out
 }
 
