@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
@@ -69,7 +68,7 @@ func TestConnectionsThatDoNotLeaveTheAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := run.NewGroup(t.Context())
-			p := Port{Name: "registry", From: []netip.Prefix{netip.MustParsePrefix(c.from)}}
+			p := Port{Name: "registry", From: sources([]string{c.from}, "", func(string, string, ...any) {})}
 			g.Do(func(ctx context.Context) { a.servePort(ctx, ctx, p, ln) })
 			conn, err := net.Dial("tcp", ln.Addr().String())
 			if err == nil {

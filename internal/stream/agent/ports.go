@@ -5,9 +5,10 @@ package agent
 import (
 	"fmt"
 	"net/netip"
-	"slices"
+	"strings"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -16,11 +17,11 @@ import (
 type Port struct {
 	Name   string
 	Listen netip.AddrPort
-	From   []netip.Prefix // nil: loopback
+	From   *policy.Policy // the sources that may connect
 }
 
 func (p Port) equal(o Port) bool {
-	return p.Name == o.Name && p.Listen == o.Listen && slices.Equal(p.From, o.From)
+	return p.Name == o.Name && p.Listen == o.Listen && p.From.Digest() == o.From.Digest()
 }
 
 func parsePorts(raw []v1alpha1.AgentPortConfig, health string, add conf.Report) (out []Port) {
@@ -45,42 +46,27 @@ func parsePorts(raw []v1alpha1.AgentPortConfig, health string, add conf.Report) 
 			add(at+".from", "it is missing: beyond loopback, say which sources may connect to %s", rp.Listen)
 		}
 		taken[p.Listen] = at
-		if rp.From != nil && len(rp.From) == 0 {
-			add(at+".from", "the list is empty: leave it out for loopback")
-		}
-		for j, text := range rp.From {
-			r, err := parseSource(text)
-			if err != nil {
-				add(fmt.Sprintf("%s.from[%d]", at, j), "%v", err)
-			}
-			p.From = append(p.From, r)
-		}
+		p.From = sources(rp.From, at, add)
 		out = append(out, p)
 	}
 	return out
 }
 
-// parseSource reads a CIDR or an address.
-func parseSource(text string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
-		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), nil
+// sources are those that may connect, as a policy: to be decided about like all that may be reached.
+func sources(texts []string, at string, add conf.Report) *policy.Policy {
+	if texts == nil {
+		texts = []string{"127.0.0.0/8", "::1"}
 	}
-	p, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil || p.Addr().Is4In6():
-		return p, fmt.Errorf("%q is neither a CIDR nor an address", text)
-	case p != p.Masked():
-		return p, fmt.Errorf("%q has host bits set; did you mean %s?", text, p.Masked())
+	p, problems := policy.Compile([]policy.Rule{{
+		Name: "from", Flow: []string{policy.FlowBack}, Source: texts, Destination: []string{"*"},
+	}}, nil)
+	for _, problem := range problems {
+		add(strings.Replace(problem.Path, "rules[0].sources", at+".from", 1), "%s", problem.Message)
 	}
-	return p, nil
+	return p
 }
 
 // admits reports whether a source may connect.
 func (p Port) admits(from netip.Addr) bool {
-	from = from.Unmap().WithZone("")
-	if p.From == nil {
-		return from.IsLoopback()
-	}
-	return slices.ContainsFunc(p.From, func(r netip.Prefix) bool { return r.Contains(from) })
+	return from.IsValid() && policy.Decide(policy.Request{Flow: policy.FlowBack, Source: from, Name: p.Name}, p.From).Allow
 }
