@@ -220,7 +220,7 @@ type judge uint8
 
 const (
 	byHub   judge = iota // the hub's policy, or its absence
-	byAgent              // the agent's own list refused, there was no such port, or the target was a listener of hub or agent
+	byAgent              // the agent's own list refused, no such port was there, or the target was a listener of ours
 	byNone               // it was turned away earlier, or for another reason
 )
 

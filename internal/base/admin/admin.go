@@ -93,13 +93,6 @@ type ClusterStatus struct {
 	Limits []LimitStatus `json:"limits,omitempty"`
 }
 
-// PortStatus describes a port of the hub, as the agents of one cluster use it.
-type PortStatus struct {
-	Name    string `json:"name"`
-	Target  string `json:"target"`
-	Streams int    `json:"streams"` // live ones of the cluster
-}
-
 // RelayStatus describes the relay between the nodes of a cluster. Counts are since the
 // hub started.
 type RelayStatus struct {

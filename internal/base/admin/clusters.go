@@ -40,3 +40,10 @@ type ClusterRemoval struct {
 	Connections int      `json:"connections"` // closed
 	Warnings    []string `json:"warnings,omitempty"`
 }
+
+// PortStatus describes a port of the hub, as the agents of one cluster use it.
+type PortStatus struct {
+	Name    string `json:"name"`
+	Target  string `json:"target"`
+	Streams int    `json:"streams"` // live ones of the cluster
+}

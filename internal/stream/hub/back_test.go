@@ -94,7 +94,7 @@ func backRecords(t *testing.T, fn func(r *backRig)) []audit.Record {
 }
 
 func TestBytesOfAPort(t *testing.T) {
-	for _, rec := range backRecords(t, func(r *backRig) {
+	out := backRecords(t, func(r *backRig) {
 		stream, target := r.open()
 		if n := r.liveStreams(); n != 1 {
 			t.Errorf("%d streams would be waited for", n)
@@ -116,14 +116,14 @@ func TestBytesOfAPort(t *testing.T) {
 		if in, out := c.traffic(); in != 10 || out != 8 {
 			t.Errorf("%d bytes into the cluster, %d out of it", in, out)
 		}
-	}) {
-		if rec.Kind != audit.KindDial || rec.Frontend != "back" || rec.Caller != agentOne || rec.Asked != "registry.port.tombolo:1" || rec.Egress != "" ||
-			!strings.HasPrefix(rec.Resolved, "127.0.0.1:") || rec.Code != "ok" || rec.Up != 8 || rec.Down != 10 || rec.Verdict != "" {
-			t.Errorf("%+v", rec)
-		}
-		return
+	})
+	if len(out) != 1 {
+		t.Fatalf("records: %+v", out)
 	}
-	t.Error("there is no record")
+	if rec := out[0]; rec.Kind != audit.KindDial || rec.Frontend != "back" || rec.Caller != agentOne || rec.Asked != "registry.port.tombolo:1" || rec.Egress != "" ||
+		!strings.HasPrefix(rec.Resolved, "127.0.0.1:") || rec.Code != "ok" || rec.Up != 8 || rec.Down != 10 || rec.Verdict != "" {
+		t.Errorf("%+v", rec)
+	}
 }
 
 // What an agent may not have, and why what it may have does not come: one record each.
