@@ -139,7 +139,10 @@ func (r *rig) startHub() {
 
 // startAgent starts an agent with a token of its own and waits until it is
 // ready.
-func (r *rig) startAgent(site, index int) *role {
+func (r *rig) startAgent(site, index int) *role { return r.startAgentWith(site, index) }
+
+// startAgentWith is startAgent with further arguments.
+func (r *rig) startAgentWith(site, index int, more ...string) *role {
 	r.t.Helper()
 	var token struct {
 		Join string `json:"join"`
@@ -156,9 +159,9 @@ func (r *rig) startAgent(site, index int) *role {
 	state := r.directory(name)
 	x := &role{
 		host: r.world.Sites[site].Agents[index], log: filepath.Join(r.dir, name+".log"), writable: []string{state},
-		args: []string{
+		args: append([]string{
 			"agent", "--join", token.Join, "--state-dir", state, "--allow", lab.SiteRange, "--log-level", "debug",
-		},
+		}, more...),
 	}
 	r.start(x)
 	r.eventually(name+" is ready", startWithin, x, func() error {
