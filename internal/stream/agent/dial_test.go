@@ -385,6 +385,7 @@ func TestRealSockets(t *testing.T) {
 		err  error
 		want fault.Code
 	}{
+		"reset at once":  {syscall.ECONNRESET, fault.CodeDialRefused},
 		"no route":       {syscall.EHOSTUNREACH, fault.CodeDialUnreachable},
 		"no network":     {syscall.ENETUNREACH, fault.CodeDialUnreachable},
 		"a firewall":     {syscall.EPERM, fault.CodeDialUnreachable},
