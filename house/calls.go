@@ -26,8 +26,9 @@ func callRules() []callRule {
 			"internal/access/authz", "internal/stream/hub/explain.go", // the hub; its explanation
 			// The agent; its record of what it refused.
 			"internal/stream/agent/dial.go", "internal/stream/agent/live.go", "internal/stream/agent/audit.go",
-			"internal/access/replay", // recorded traffic
-			"internal/edge/edge.go",  // the edge, while it has no policy
+			"internal/stream/agent/ports.go", // who may connect to a port
+			"internal/access/replay",         // recorded traffic
+			"internal/edge/edge.go",          // the edge, while it has no policy
 		}, oneDecide},
 		{"net/netip", []string{"Prefix", "ParsePrefix", "MustParsePrefix", "PrefixFrom"}, []string{
 			"internal/access/policy",
