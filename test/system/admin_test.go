@@ -141,8 +141,10 @@ func (d described) MustRegister(cs ...prometheus.Collector) {
 
 // Every metric of internal/base/telemetry is in a scrape, with its help.
 func TestEveryMetricIsScraped(t *testing.T) {
-	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 2s}"}, agentSpec{})
+	port := runtest.Address(5000)
+	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 2s}"}, agentSpec{extra: agentPort("registry", port)})
 	to := runtest.Echo(t)
+	wantReset(t, port)
 	for _, w := range h.ways("c1") {
 		conn, err := w.dial(runtest.Within(t), to.Addr())
 		if err != nil {
