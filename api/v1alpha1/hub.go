@@ -82,7 +82,8 @@ type HubConfig struct {
 	Limits HubLimitsConfig `json:"limits,omitempty"`
 	// Tracing configures the spans of dials.
 	Tracing TracingConfig `json:"tracing,omitempty"`
-	// Backends are proxies that carry dials into clusters in place of agents, while clusters move from a VPN. Default none.
+	// Backends are proxies that carry dials into clusters in place of agents, while clusters move from a VPN.
+	// Default none.
 	Backends []BackendConfig `json:"backends,omitempty"`
 	// DefaultBackend is that of every cluster without one of its own ('tombolo cluster backend'). Default agents.
 	DefaultBackend string `json:"defaultBackend,omitempty"`

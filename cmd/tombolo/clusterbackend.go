@@ -25,7 +25,8 @@ func newClusterBackendCommand() *cobra.Command {
 	var out outputFlag
 	var force bool
 	cmd := &cobra.Command{
-		Use: "backend [CLUSTER [BACKEND]]", Short: "Show what carries the dials into clusters, and move a cluster to another backend",
+		Use:   "backend [CLUSTER [BACKEND]]",
+		Short: "Show what carries the dials into clusters, and move a cluster to another backend",
 		Long: `Show what carries the dials into clusters: their agents, or a proxy that the hub's
 configuration names in 'backends', such as that of a VPN's server. With CLUSTER and
 BACKEND, the cluster moves: new dials go by it, and open streams stay where they are.

@@ -112,7 +112,8 @@ func (r *Record) End(f *fault.Fault) {
 func (r *Record) clean() {
 	r.Version, r.Time, r.Since = Version, instant(r.Time), instant(r.Since)
 	r.Duration -= r.Duration % Millis(time.Microsecond)
-	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Backend, &r.Cluster, &r.Frontend, &r.Caller,
+	for _, s := range []*string{&r.ID, (*string)(&r.Kind), &r.At, &r.Hub, &r.Agent, &r.Backend, &r.Cluster,
+		&r.Frontend, &r.Caller,
 		&r.Operator, &r.Subject, &r.Serial, &r.Source, &r.Network, &r.Egress, &r.Resolved, &r.Verdict, &r.Rule, &r.Policy,
 		&r.Code, &r.Reason} {
 		*s = clip(*s, limit.AuditText)

@@ -21,12 +21,13 @@ type Backend struct {
 // ClusterBackend is what carries the dials of one cluster; also the answer to PUT /v1/clusters/{cluster}/backend.
 type ClusterBackend struct {
 	Meta
-	Name        string         `json:"name"`
-	Backend     string         `json:"backend"`
-	Own         bool           `json:"own,omitempty"`        // not the default
-	Open        map[string]int `json:"open,omitempty"`       // streams, by backend
-	LastByProxy time.Time      `json:"lastByProxy,omitzero"` // when something else than agents last carried a dial, since the start
-	Constraints []Constraint   `json:"constraints"`
+	Name    string         `json:"name"`
+	Backend string         `json:"backend"`
+	Own     bool           `json:"own,omitempty"`  // not the default
+	Open    map[string]int `json:"open,omitempty"` // streams, by backend
+	// LastByProxy is when something else than agents was last asked to carry a dial, since the hub's start.
+	LastByProxy time.Time    `json:"lastByProxy,omitzero"`
+	Constraints []Constraint `json:"constraints"`
 }
 
 // The types of constraints.

@@ -140,7 +140,8 @@ func Table() []Entry {
 		{CodeBackendUnknown, NotFound, "The hub's configuration has no backend of that name."},
 		{CodeBackendInUse, Conflict, "A backend is missing in the configuration, and clusters or streams use it; " +
 			"or a cluster cannot move to a backend that would not carry its dials."},
-		{CodeBackendAway, Unavailable, "The proxy that carries dials into the cluster cannot be reached, or its answer is unusable."},
+		{CodeBackendAway, Unavailable, "The proxy that carries dials into the cluster cannot be reached, " +
+			"or its answer is unusable."},
 		{CodeNoAgent, Unavailable, "The cluster has no live agent."},
 		{CodeDraining, Unavailable, "The hub or the last agent is shutting down and takes no new streams."},
 		{CodeSessionLost, Unavailable, "The session to the agent ended."},

@@ -147,7 +147,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 		DialDuration: f.histogramVec("tombolo_hub_dial_duration_seconds", "Time from a dial request to its answer.",
 			"frontend"),
 		BackendDials: f.counterVec("tombolo_hub_backend_dials_total",
-			"Dials that a backend other than agents was to carry, by backend and outcome.", "backend", "outcome"),
+			"Dials that were to be carried, by backend (agents, or a proxy) and outcome.", "backend", "outcome"),
 		StreamEnds: f.counterVec("tombolo_hub_stream_ends_total",
 			"Streams that ended, by fault code (ok for an orderly end).", "code"),
 		RTT: f.histogram("tombolo_hub_session_rtt_seconds", "Round trip of the pings on live sessions."),
@@ -169,6 +169,7 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 			h.Limits.WithLabelValues(scope, l)
 		}
 	}
+	h.BackendDials.WithLabelValues("agents", Outcome(""))
 	h.Attaches.WithLabelValues(Outcome(""))      // a session may never need one
 	h.PolicyReloads.WithLabelValues(Outcome("")) // nor a hub a policy
 	begin(h.Losses, causes())

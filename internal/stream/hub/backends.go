@@ -103,17 +103,15 @@ func (r *registry) backendUses() map[string]backend.Use {
 }
 
 // carry opens a stream by the backend of the cluster.
-func (dl *dialer) carry(ctx context.Context, c *cluster, held *quota.Grant, d dialled) (*hubStream, error) {
+func (dl *dialer) carry(
+	ctx context.Context, c *cluster, held *quota.Grant, d dialled,
+) (stream *hubStream, err error) {
 	t := dl.settings.Load().backends
 	name := t.Of(c.ownBackend())
 	if name == backend.Agents {
-		return dl.dialAny(ctx, c, held, d)
-	}
-	u := c.by(name)
-	u.streams.Add(1) // before it dials: a change of the configuration sees it
-	stream, err := dl.dialBackend(ctx, u, t, d)
-	if err != nil {
-		u.streams.Add(-1)
+		stream, err = dl.dialAny(ctx, c, held, d)
+	} else {
+		stream, err = dl.dialBackend(ctx, c.by(name), t, d)
 	}
 	dl.metrics.BackendDials.WithLabelValues(name, outcome(fault.From(err))).Inc()
 	return stream, err
@@ -134,8 +132,10 @@ func (dl *dialer) dialBackend(ctx context.Context, u *backendUse, t backend.Tabl
 		return nil, err
 	}
 	u.last.Store(dl.now().UnixNano())
+	u.streams.Add(1) // before it dials: a change of the configuration sees it
 	conn, err := p.Connect(ctx, keepingReserve(), d.wire.Address)
 	if err != nil {
+		u.streams.Add(-1)
 		return nil, err
 	}
 	dl.metrics.Streams.Inc()

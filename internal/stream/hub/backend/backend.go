@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend decides what carries dials into a cluster: its agents, or a proxy such as that of a VPN's server, from
-// which clusters move one by one. It holds no state.
+// Package backend decides what carries dials into a cluster: its agents, or a proxy such as that of a VPN's server,
+// from which clusters move one by one. It holds no state.
 package backend
 
 import (

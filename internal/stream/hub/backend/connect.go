@@ -101,7 +101,8 @@ func (p Proxy) failed(ctx context.Context, target string, err error) error {
 // aboutTarget reports whether a code of a proxy is about the target, and not about the proxy.
 func aboutTarget(c fault.Code) bool {
 	switch c {
-	case fault.CodeDialRefused, fault.CodeDialTimeout, fault.CodeDialDNS, fault.CodeDialUnreachable, fault.CodePolicyDenied:
+	case fault.CodeDialRefused, fault.CodeDialTimeout, fault.CodeDialDNS, fault.CodeDialUnreachable,
+		fault.CodePolicyDenied:
 		return true
 	}
 	return false
