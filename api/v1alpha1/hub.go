@@ -87,6 +87,8 @@ type HubConfig struct {
 	Backends []BackendConfig `json:"backends,omitempty"`
 	// DefaultBackend is that of every cluster without one of its own ('tombolo cluster backend'). Default agents.
 	DefaultBackend string `json:"defaultBackend,omitempty"`
+	// WireGuard is the network between this seed's endpoints and its clusters. Default: none.
+	WireGuard *HubWireGuardConfig `json:"wireguard,omitempty"`
 	// Clusters registers clusters and asks for their unix sockets.
 	Clusters []ClusterConfig `json:"clusters,omitempty"`
 	// Ports are what agents may dial on the hub's side. Default none: nothing.

@@ -41,6 +41,8 @@ const (
 	CodeBackendUnknown Code = "backend_unknown"
 	CodeBackendInUse   Code = "backend_in_use"
 	CodeBackendAway    Code = "backend_unreachable"
+	CodeWireGuardOff   Code = "wireguard_off"
+	CodeWireGuardTaken Code = "wireguard_taken"
 	CodeNoAgent        Code = "no_agent"
 	CodeDraining       Code = "draining"
 	CodeSessionLost    Code = "session_lost"
@@ -142,6 +144,9 @@ func Table() []Entry {
 			"or a cluster cannot move to a backend that would not carry its dials."},
 		{CodeBackendAway, Unavailable, "The proxy that carries dials into the cluster cannot be reached, " +
 			"or its answer is unusable."},
+		{CodeWireGuardOff, Conflict, "WireGuard is not configured at the hub, or is off for the cluster."},
+		{CodeWireGuardTaken, Conflict, "A cluster cannot be imported, or a range not be changed: an address or a key is " +
+			"taken, or outside of the range, or the cluster is there already."},
 		{CodeNoAgent, Unavailable, "The cluster has no live agent."},
 		{CodeDraining, Unavailable, "The hub or the last agent is shutting down and takes no new streams."},
 		{CodeSessionLost, Unavailable, "The session to the agent ended."},
