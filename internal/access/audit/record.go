@@ -32,11 +32,12 @@ const (
 	KindRevocation Kind = "revocation" // an operator has revoked an identity
 	KindRemoval    Kind = "removal"    // an operator has removed a cluster
 	KindMove       Kind = "move"       // an operator has moved a cluster to another backend
+	KindWireGuard  Kind = "wireguard"  // an operator has changed a cluster's WireGuard, or taken keys of it
 )
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
-	return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval, KindMove}
+	return []Kind{KindDial, KindRefusal, KindLost, KindRevocation, KindRemoval, KindMove, KindWireGuard}
 }
 
 // The values of At: the end of the session that wrote the record.

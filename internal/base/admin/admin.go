@@ -43,6 +43,8 @@ type HubStatus struct {
 	CAPin       string    `json:"caPin"`
 	Draining    bool      `json:"draining"`
 	Memory      *Memory   `json:"memory,omitempty"` // nil: an older hub
+	// WireGuard is the network of clusters and endpoints; nil: there is none.
+	WireGuard *WireGuardStatus `json:"wireguard,omitempty"`
 }
 
 // STUN describes the hub's STUN server, from which nodes learn their mapped endpoint.

@@ -20,6 +20,7 @@ type ClusterInfo struct {
 	Sockets    int       `json:"sockets"`
 	Configured bool      `json:"configured,omitempty"` // the hub's configuration names it
 	Policies   []string  `json:"policies,omitempty"`   // files that name it
+	WireGuard  string    `json:"wireguard,omitempty"`  // its address, while it is on
 }
 
 // ClusterNames is the answer to GET /v1/clusters/names: the clusters into which an edge may dial.

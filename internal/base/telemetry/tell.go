@@ -103,6 +103,7 @@ type HubReadings struct {
 	RelayNodes, RelayPackets, RelayBytes  func() float64
 	RelayRefused                          func() float64
 	RelayDropped                          func(reason string) float64
+	WireGuardClusters, WireGuardFree      func() float64
 }
 
 // NewHub registers the hub's metrics.
@@ -123,6 +124,9 @@ func NewHub(reg prometheus.Registerer, r HubReadings) *Hub {
 	f.gaugeFunc("tombolo_hub_memory_limit_bytes", "Memory that may be in use; 0 without a limit.", r.MemoryLimit)
 	f.gaugeFuncs("tombolo_hub_limit_use_ratio",
 		"The greatest use of a limit by any cluster, agent or caller, as a share of it.", "limit", limits(), r.LimitUse)
+	f.gaugeFunc("tombolo_hub_wireguard_clusters", "Clusters that are on in the WireGuard network.", r.WireGuardClusters)
+	f.gaugeFunc("tombolo_hub_wireguard_addresses_free", "Addresses of the WireGuard range that no cluster has.",
+		r.WireGuardFree)
 	f.gaugeFunc("tombolo_hub_relay_nodes", "Nodes that are connected to the relay.", r.RelayNodes)
 	f.counterFunc("tombolo_hub_relay_refused_nodes_total", "Connections of nodes that the relay refused for lack of room.",
 		r.RelayRefused)

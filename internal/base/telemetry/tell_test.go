@@ -64,6 +64,7 @@ func TestMetrics(t *testing.T) {
 		Connections: one, Unread: one,
 		PolicyFiles: one, PolicyRules: one, MemoryUsed: one, MemoryLimit: one, LimitUse: each,
 		RelayNodes: one, RelayRefused: one, RelayPackets: one, RelayBytes: one, RelayDropped: each,
+		WireGuardClusters: one, WireGuardFree: one,
 	})
 	agent := telemetry.NewAgent(reg, telemetry.AgentReadings{
 		Sessions: one, BytesToTarget: one, BytesToCaller: one, CertificateEnd: one, Connections: one, Unread: one,
@@ -109,7 +110,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 34+16+2 {
+	if len(families) != 36+16+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

@@ -32,9 +32,21 @@ func (ap *api) apiClusters(*http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	wg, err := ap.state.WireGuard()
+	if err != nil {
+		return nil, err
+	}
+	cfg, served := ap.settings.Load().wireguard, map[string]string{}
+	for _, k := range wg {
+		if cfg.Serves(k) {
+			served[k.Name] = addressOf(k)
+		}
+	}
 	out := admin.ClusterList{Meta: meta("ClusterList"), Clusters: []admin.ClusterInfo{}}
 	for _, c := range ap.clusters.all() {
-		out.Clusters = append(out.Clusters, ap.clusterInfo(c, created[c.name.String()], open[c.name.String()]))
+		info := ap.clusterInfo(c, created[c.name.String()], open[c.name.String()])
+		info.WireGuard = served[info.Name]
+		out.Clusters = append(out.Clusters, info)
 	}
 	return out, nil
 }

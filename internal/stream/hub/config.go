@@ -28,6 +28,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/memory"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/wireguard"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -69,6 +70,7 @@ type Reloadable struct {
 	limits                            *quota.Table
 	ports                             ports
 	backends                          backend.Table
+	wireguard                         wireguard.Config
 }
 
 // Overlay holds command-line values that other fields are derived from.
@@ -159,6 +161,7 @@ func reloadable(raw v1alpha1.HubConfig, runDir string, add conf.Report) Reloadab
 	r.connections = wire.CheckConnections(raw.Connections, add)
 	r.ports = parsePorts(raw.Ports, add)
 	r.backends = backend.Parse(raw.Backends, raw.DefaultBackend, add)
+	r.wireguard = wireguard.Parse(raw.WireGuard, add)
 	names, paths := map[id.Cluster]int{}, map[string]string{}
 	for i, rc := range raw.Clusters {
 		at := fmt.Sprintf("clusters[%d]", i)

@@ -272,3 +272,12 @@ func peerOf(ctx context.Context) []*x509.Certificate {
 	chain, _ := ctx.Value(peerKey{}).([]*x509.Certificate)
 	return chain
 }
+
+// proven is the party that a peer's certificate proves, if the hub has issued it.
+func (p *parts) proven(conn *tls.Conn) record.Party {
+	who, ours := p.credentials.Authentic(conn.ConnectionState().PeerCertificates)
+	if !ours {
+		return record.Party{}
+	}
+	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
+}

@@ -4,7 +4,6 @@ package hub
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -37,6 +36,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/relay"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/wireguard"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -78,6 +78,7 @@ type parts struct {
 	own         *authz.OwnListeners
 	policies    *policyfile.Files
 	clusters    *registry
+	wireguard   sync.Mutex // held while addresses or their range change
 	memory      *memory.Guard
 	clients     *conns.ByCertificate
 	descriptors *conns.Descriptors
@@ -199,7 +200,10 @@ func (p *parts) loadState() error {
 		}
 		p.clusters.add(name).chooseBackend(rec.Backend)
 	}
-	return p.cfg.backends.Replaces(p.clusters.backendUses())
+	if err := p.cfg.backends.Replaces(p.clusters.backendUses()); err != nil {
+		return err
+	}
+	return p.fitWireGuard(p.settings.Load().wireguard)
 }
 
 // readings are the metrics that are measured on each scrape.
@@ -248,6 +252,8 @@ func (p *parts) readings() telemetry.HubReadings {
 		RelayDropped: func(reason string) float64 {
 			return p.clusters.sumRelay(func(c *relay.Counts) int64 { return c.DroppedFor(reason) })()
 		},
+		WireGuardClusters: p.ofWireGuard(wireguard.Config.Served),
+		WireGuardFree:     p.ofWireGuard(wireguard.Config.Free),
 		ClientCertificateEnd: func() float64 {
 			certs, err := p.state.Certificates()
 			if err != nil {
@@ -310,6 +316,11 @@ func (h *Hub) Reload(next Config) error {
 	h.moving.Lock()
 	defer h.moving.Unlock()
 	if err := next.backends.Replaces(h.clusters.backendUses()); err != nil {
+		return err
+	}
+	h.wireguard.Lock() // no cluster gets an address of a range that is going
+	defer h.wireguard.Unlock()
+	if err := h.fitWireGuard(next.wireguard); err != nil {
 		return err
 	}
 	if err := next.ports.checkOwn(h.own.FromHere()); err != nil {
@@ -382,13 +393,4 @@ func (h *Hub) addresses(port string) (hosts []string) {
 		hosts = append(hosts, host)
 	}
 	return hosts
-}
-
-// proven is the party that a peer's certificate proves, if the hub has issued it.
-func (p *parts) proven(conn *tls.Conn) record.Party {
-	who, ours := p.credentials.Authentic(conn.ConnectionState().PeerCertificates)
-	if !ours {
-		return record.Party{}
-	}
-	return record.Party{Cluster: who.Cluster, Caller: who.URI()}
 }

@@ -34,6 +34,10 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	out.Hub.Memory = &memory
 	stun := admin.STUN(ap.stun.Status())
 	out.Hub.STUN = &stun
+	var err error
+	if out.Hub.WireGuard, err = ap.wireGuardStatus(); err != nil {
+		out.Warnings = append(out.Warnings, err.Error())
+	}
 	for _, c := range ap.clusters.all() {
 		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(),
 			Sockets: ap.sockets.Of(c.name), Agents: c.agents()}

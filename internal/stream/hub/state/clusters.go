@@ -38,11 +38,12 @@ type Removal struct {
 	Clients               []Certificate
 }
 
-// RemoveCluster removes a cluster with its tokens, names, client certificates and sockets.
+// RemoveCluster removes a cluster with its tokens, names, client certificates, sockets, and its address and keys of
+// WireGuard.
 func (s *Store) RemoveCluster(c id.Cluster, now time.Time) (out Removal, err error) {
 	err = s.db.Update(func(tx *bbolt.Tx) error {
 		out = Removal{Removed: Removed{Name: c.String(), Before: now.UTC().Truncate(time.Second)}}
-		gone := map[string][]string{bucketClusters: {c.String()}}
+		gone := map[string][]string{bucketClusters: {c.String()}, bucketWireGuard: {c.String()}}
 		if err := each(tx, bucketTokens, func(key string, t trust.Token) {
 			if t.Cluster == c.String() {
 				gone[bucketTokens] = append(gone[bucketTokens], key)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"go.etcd.io/bbolt"
@@ -102,8 +103,9 @@ func list[T any](s *Store, bucket string) ([]T, error) {
 
 // checkRecords reads every record of a state once.
 func checkRecords(tx *bbolt.Tx) error {
+	later := []string{bucketNodes, bucketRemoved, bucketWireGuard} // earlier releases have none
 	for _, name := range buckets() {
-		if tx.Bucket([]byte(name)) == nil && name != bucketNodes && name != bucketRemoved { // earlier releases have none
+		if tx.Bucket([]byte(name)) == nil && !slices.Contains(later, name) {
 			return fmt.Errorf("the bucket %s is missing", name)
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package state keeps what a hub must remember in one crash-safe file: its CA,
-// join tokens, clusters, and the client certificates that it issued. Every
-// change is one transaction. It does not decide: token rules are in trust.
+// join tokens, clusters with their WireGuard keys, and the client certificates that it
+// issued. Every change is one transaction. It does not decide: token rules are in trust.
 package state
 
 import (
@@ -40,13 +40,15 @@ const (
 	bucketCertificates = "certificates"
 	bucketNodes        = "nodes"   // and agents
 	bucketRemoved      = "removed" // clusters
+	bucketWireGuard    = "wireguard"
 	keyFormat          = "format"
 	keyCACert          = "ca.crt"
 	keyCAKey           = "ca.key"
 )
 
 func buckets() []string {
-	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates, bucketNodes, bucketRemoved}
+	return []string{bucketMeta, bucketTokens, bucketClusters, bucketCertificates, bucketNodes, bucketRemoved,
+		bucketWireGuard}
 }
 
 // Cluster is a registered cluster.

@@ -25,7 +25,8 @@ const (
 	fileKey     = "wireguard.key"
 	fileMembers = "members.yaml"
 	fileMesh    = "mesh.yaml"
-	fileForward = "forward.yaml"
+	// ForwardFile has the forwards of an endpoint.
+	ForwardFile = "forward.yaml"
 	// SecretsDir is the folder of the clusters' secrets on the endpoint's side; each has the name of its cluster.
 	SecretsDir = "secrets"
 )
@@ -212,7 +213,7 @@ func (s EndpointSide) Files() ([]File, error) {
 	}
 	docs := []document{{fileMembers, members}}
 	if s.Listen != "" {
-		docs = append(docs, document{fileForward, forwards})
+		docs = append(docs, document{ForwardFile, forwards})
 	}
 	return render(out, docs...)
 }

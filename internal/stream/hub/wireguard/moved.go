@@ -140,7 +140,7 @@ func (c Config) Import(all []Cluster, in Cluster, fresh bool) (Cluster, error) {
 
 // place keeps the address of an imported cluster, or chooses another.
 func (c Config) place(all []Cluster, in *Cluster, fresh bool) (err error) {
-	const another = "take another address with --new-address; the cluster then needs new files"
+	const another = "take another address with --new-address"
 	if !c.Configured() {
 		return fault.Newf(fault.CodeWireGuardOff, "cluster %s cannot be imported", in.Name).
 			Whyf("it has the address %s, and the hub's configuration has no range for WireGuard", in.Address).
