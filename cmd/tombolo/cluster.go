@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,11 +20,12 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "List, move and remove the clusters that are registered at the hub",
+		Short: "List, move and remove the clusters of the hub, and switch their WireGuard",
 		Args:  onlyCommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterListCommand(), newClusterBackendCommand(), newClusterRemoveCommand())
+	cmd.AddCommand(newClusterListCommand(), newClusterBackendCommand(), newClusterRemoveCommand(),
+		newClusterWireGuardCommand(), newClusterExportCommand(), newClusterImportCommand())
 	return cmd
 }
 
@@ -47,7 +49,7 @@ func newClusterListCommand() *cobra.Command {
 			}
 			return out.print(cmd.OutOrStdout(), list, func(w io.Writer) error {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(tw, "CLUSTER\tREGISTERED\tAGENTS\tNODES\tTOKENS\tNAMED BY")
+				fmt.Fprintln(tw, "CLUSTER\tREGISTERED\tAGENTS\tNODES\tTOKENS\tWIREGUARD\tNAMED BY")
 				for _, c := range list.Clusters {
 					registered, by := "-", c.Policies
 					if !c.Created.IsZero() {
@@ -59,8 +61,8 @@ func newClusterListCommand() *cobra.Command {
 					if len(by) == 0 {
 						by = []string{"-"}
 					}
-					fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\n", c.Name, registered, c.Agents, c.Nodes, c.Tokens,
-						strings.Join(by, ", "))
+					fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Name, registered, c.Agents, c.Nodes, c.Tokens,
+						cmp.Or(c.WireGuard, "-"), strings.Join(by, ", "))
 				}
 				return tw.Flush()
 			})
@@ -107,23 +109,28 @@ everybody joins again.`,
 				return nil
 			})
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			remote.fromEnvironment(cmd)
-			ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-			defer cancel()
-			if list, err := listClusters(ctx, &remote); err == nil {
-				for _, c := range list.Clusters {
-					names = append(names, c.Name)
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
 	}
+	cmd.ValidArgsFunction = completeCluster(&remote)
 	cmd.Flags().BoolVar(&force, "force", false, "also while agents or nodes are connected, or a token can be used")
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd
+}
+
+// completeCluster completes the name of a cluster.
+func completeCluster(remote *remoteFlags) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		remote.fromEnvironment(cmd)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		if list, err := listClusters(ctx, remote); err == nil {
+			for _, c := range list.Clusters {
+				names = append(names, c.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 }

@@ -62,6 +62,10 @@ func printStatus(w io.Writer, st admin.Status, detail bool, now time.Time) error
 	}
 	printMemory(w, st.Hub.Memory)
 	printPolicy(w, st.Policy)
+	if g := st.Hub.WireGuard; g != nil {
+		fmt.Fprintf(w, "wireguard %s: %s on, %d addresses free, endpoints %s\n", g.Range, plural(g.Clusters, "cluster"),
+			g.Free, strings.Join(g.Endpoints, ", "))
+	}
 	if len(st.Clusters) == 0 {
 		fmt.Fprintln(w, "no cluster is registered yet: tombolo token create --cluster NAME")
 	} else {
