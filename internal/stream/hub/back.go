@@ -203,6 +203,9 @@ func (dl *dialer) gone(s *hubStream) *fault.Fault {
 func (dl *dialer) endGone(c *cluster) (n int) {
 	for _, live := range dl.access.Streams(c.name) {
 		s := live.(*hubStream)
+		if _, ends := s.by.(*session); ends { // with its session
+			continue
+		}
 		if f := dl.gone(s); f != nil {
 			s.Cut(f)
 			n++

@@ -203,7 +203,7 @@ func (p *parts) loadState() error {
 	if err := p.cfg.backends.Replaces(p.clusters.backendUses()); err != nil {
 		return err
 	}
-	return p.fitWireGuard(p.settings.Load().wireguard)
+	return p.fitWireGuard(p.cfg.wireguard)
 }
 
 // readings are the metrics that are measured on each scrape.
