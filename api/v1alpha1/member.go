@@ -21,6 +21,11 @@ type MemberEntry struct {
 	// Name is the stable name of the node.
 	Name string `json:"name"`
 	MemberSpec
+	// SecretFile holds a secret that this machine shares with the member alone, mode 0600, as 'tombolo discovery secret'
+	// makes it: it takes the place of cluster.secretFiles between the two. It is beside the list if the path is relative.
+	SecretFile string `json:"secretFile,omitempty"`
+	// EndpointNames are host:port where WireGuard listens, beside endpoints. They are resolved again and again. At most 8.
+	EndpointNames []string `json:"endpointNames,omitempty"`
 }
 
 // Member is what a node says of itself as an object of Kubernetes, of scope

@@ -207,7 +207,7 @@ func (n *meshNode) make() (err error) {
 	n.kubernetes.register(n.reg)
 	n.member, err = discoveryclient.New(n.cfg.member, discoveryclient.Options{
 		Log: n.log, Reg: n.reg, Version: version, Sources: n.kubernetes.sources(), Announced: changed,
-		Dial: dial,
+		Dial: dial, Resolver: socket.Resolver(n.cfg.mesh.Options.Marks.Own),
 	})
 	if err != nil {
 		return err

@@ -238,9 +238,14 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 		result: result, under: map[string][]seal.ClusterID{}, attending: m.o.Services.Attending(),
 		unopened: m.o.Services.Unopened(), pods: m.pods.Load(),
 		cluster: m.attach.Cluster(), hubs: m.attach.Hubs(),
-		health: map[string]topology.Health{}, certified: map[string]vouched{},
+		health: map[string]topology.Health{}, certified: map[string]vouched{}, pairs: map[string]seal.Keys{},
 	}
 	for i := range result.Members {
+		if file := result.Members[i].Pair.File; file != "" {
+			if k, ok := m.o.Members.PairKeys(file); ok {
+				w.pairs[file] = k
+			}
+		}
 		id := result.Members[i].ID
 		if under := m.o.Members.Under(id); len(under) > 0 {
 			w.under[id] = under
@@ -258,7 +263,9 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	if p == nil {
 		return w
 	}
+	down := false
 	for _, h := range p.peering.Healths() {
+		down = down || h.Down
 		if t := (topology.Health{Down: h.Down, MTU: h.MTU, At: h.At}); t.Down || t.MTU > 0 || len(t.At) > 0 {
 			w.health[h.ID] = t
 		}
@@ -266,6 +273,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 			w.certified[h.ID] = vouched{h.Key, h.Name}
 		}
 	}
+	m.o.Members.Suspect(down)
 	w.port, w.has = p.carrier.Port(), p.carrier.Has
 	w.addresses, w.endpoints = p.endpoints.Addresses(), p.endpoints.List()
 	if !before.probes() {

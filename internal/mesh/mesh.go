@@ -58,6 +58,8 @@ type Members interface {
 	Merged() roster.Result
 	AwaitSettled(ctx context.Context, most time.Duration) []string
 	Under(member string) []seal.ClusterID
+	PairKeys(file string) (seal.Keys, bool) // of a secret that a member shares with this node alone
+	Suspect(down bool)                      // a member does not answer: names of endpoints may mean other addresses
 }
 
 // Announcer publishes this node's entry.

@@ -83,7 +83,7 @@ func (s *state) tunnels(do *effects) {
 		}
 		do.peers = append(do.peers, peering.Peer{
 			ID: t.ID, Name: t.Node, Key: t.Key, Proven: r.Proven && r.Key == t.Key, Ranges: t.Allowed, Sources: t.Sources,
-			Secrets: pairSecrets(s.secrets, s.world.under[t.ID]),
+			Secrets: s.secretsOf(r, t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
 				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy(),
@@ -91,6 +91,19 @@ func (s *state) tunnels(do *effects) {
 		})
 	}
 	do.tunnels = true
+}
+
+// secretsOf are the secrets that this node shares with a member. One with a secret of its own has no other: none, while
+// that cannot be read.
+func (s *state) secretsOf(r *roster.Member, id string) func(own, peer member.Key) []peering.Secret {
+	if r.Pair.File == "" {
+		return pairSecrets(s.secrets, s.world.under[id])
+	}
+	var own []seal.Keys
+	if k, ok := s.world.pairs[r.Pair.File]; ok {
+		own = append(own, k)
+	}
+	return pairSecrets(slices.All(own), nil)
 }
 
 // pairSecrets are the secrets that this node shares with a member, the newest first; under has the ids of those with

@@ -38,6 +38,7 @@ type knower struct {
 	now      []member.Key // proven, the newest last
 	result   roster.Result
 	under    map[string][]seal.ClusterID
+	pairs    map[string]seal.Keys
 	refuses  error
 	shared   *fault.Fault
 	attends  []string
@@ -72,6 +73,10 @@ func (k *knower) AwaitSettled(context.Context, time.Duration) []string { k.await
 func (k *knower) Unopened() map[string]int { return k.unopened }
 
 func (k *knower) Under(member string) []seal.ClusterID { return k.under[member] }
+
+func (k *knower) PairKeys(file string) (seal.Keys, bool) { keys, ok := k.pairs[file]; return keys, ok }
+
+func (k *knower) Suspect(bool) {}
 
 func (k *knower) Shared() *fault.Fault { return k.shared }
 func (k *knower) Warnings() []string   { return nil }
@@ -220,6 +225,26 @@ func TestSecretsOfAPair(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", peer, got, want)
+		}
+	}
+}
+
+// TestASecretOfAPair: a member with a secret of its own has no other, and none while it cannot be read.
+func TestASecretOfAPair(t *testing.T) {
+	m, _ := newRoom(t, t.TempDir(), nil)
+	own := keysFrom(t, "x")
+	become(m, func(s *state) { s.world.pairs = map[string]seal.Keys{"/s/b": own} })
+	s := m.state.Load()
+	for file, want := range map[string][]seal.ClusterID{
+		"/s/b": {own.Cluster()}, "/s/c": nil, "": {keysFrom(t, "n").Cluster(), keysFrom(t, "o").Cluster()},
+	} {
+		r := &roster.Member{Facts: member.Facts{Pair: member.Pair{File: file}}}
+		var got []seal.ClusterID
+		for _, secret := range s.secretsOf(r, "b")(member.Key{1}, member.Key{2}) {
+			got = append(got, secret.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", file, got, want)
 		}
 	}
 }

@@ -54,6 +54,7 @@ func (t troubles) all() []error { return []error{t.tunnels, t.announced, t.kerne
 type world struct {
 	result    roster.Result
 	under     map[string][]seal.ClusterID // secrets under which services know a member, by its id
+	pairs     map[string]seal.Keys        // of secrets that a member shares with this node alone, by file
 	attending []string                    // services that report members now
 	unopened  map[string]int              // entries that no secret opens, by service
 	pods      *assigned                   // what Kubernetes said last of this machine's Node; nil: nothing

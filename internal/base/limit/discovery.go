@@ -40,8 +40,8 @@ const (
 	RosterEndpoints = 128
 	// RosterText bounds each name that a source states of a member in bytes.
 	RosterText = 253
-	// RosterList bounds the members of a file.
-	RosterList = 10_000
+	// RosterList bounds the members of a file, RosterNames the names of endpoints of each.
+	RosterList, RosterNames = 10_000, 8
 	// PodRanges bounds the ranges of pods that are taken of a Node: Kubernetes itself gives one
 	// of each IP version. PodRangeText bounds one as a text, which is longer than any CIDR.
 	PodRanges, PodRangeText = 8, 64

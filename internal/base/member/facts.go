@@ -27,7 +27,14 @@ type Facts struct {
 	RelayCluster  string         `json:"relayCluster,omitempty"` // of its certificate at hubs; empty: it uses no relay
 	Relays        []string       `json:"relays,omitempty"`       // the hubs that it is connected to
 	Clusters      []string       `json:"clusters,omitempty"`     // ids of the cluster secrets that it says it has
+	Pair          Pair           `json:"pair,omitzero"`          // the secret that it shares with this node alone
 	Observed      []Observation  `json:"-"`                      // where it has seen other members
+}
+
+// Pair names the secret of a pair of nodes, which takes the place of the cluster's between them. The zero value is none.
+type Pair struct {
+	File string `json:"file"`
+	ID   string `json:"id,omitempty"` // of the secret; empty: it has not been read
 }
 
 // Endpoint is a place where a member may be reached. WireGuard proves who answers there, so anyone may name one.

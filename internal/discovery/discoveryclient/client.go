@@ -31,6 +31,7 @@ type Options struct {
 	// Announced gets a sign, if it has room, when Self changes; may be nil.
 	Announced chan<- struct{}
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	Resolver  Resolver // of endpoints' names; nil: the system's
 	// Watch makes a client that announces nothing, and keeps nothing on disk.
 	Watch bool
 }
@@ -45,6 +46,7 @@ type Client struct {
 	native  *nativeBook    // the entries of all native services
 	subs    *subscriptions // the secrets, and for each a session to each service
 	cache   *diskCache     // nil: there is none
+	list    *listFile      // of members; nil: there is none
 	members *merger        // the members, merged from all sources
 	told    chan<- struct{}
 	locked  *os.File // the lock of the state directory; nil: it only watches
@@ -73,8 +75,14 @@ func New(cfg Config, o Options) (*Client, error) {
 		c.cache = &diskCache{dir: cfg.StateDir, readOnly: o.Watch, native: c.native, subs: c.subs, log: o.Log}
 		c.cache.read(time.Now())
 	}
+	if cfg.File != "" {
+		c.list = newListFile(cfg.File, o.Resolver)
+		if o.Resolver == nil {
+			c.list.names.resolver = net.DefaultResolver
+		}
+	}
 	c.members = &merger{
-		news: c.news, self: c.self, native: c.native, subs: c.subs, sources: mailboxes(cfg.File, o.Sources),
+		news: c.news, self: c.self, native: c.native, subs: c.subs, sources: mailboxes(c.list, o.Sources),
 		merged: metrics.Merged, seen: make(chan struct{}),
 	}
 	c.members.merge(time.Now())

@@ -22,8 +22,10 @@ const (
 	reasonBytes = 512
 	// mostCacheBytes bounds the cache on disk: mostMembers entries of the usual size.
 	mostCacheBytes = 64 << 20
-	// mostListBytes bounds the file of members.
-	mostListBytes = 16 << 20
+	// mostListBytes bounds the file of members, listProblems what is shown of what it names.
+	mostListBytes, listProblems = 16 << 20, 8
+	// namesAtOnce bounds the names of endpoints that are resolved side by side, nameAddresses the addresses of each.
+	namesAtOnce, nameAddresses = 16, 8
 	// copiedRivals is the number of foreign entries with our key, within a lease, that means the
 	// machine was copied: after a restored state directory, each of a few services may know another version.
 	copiedRivals = 4
@@ -82,6 +84,8 @@ const (
 	settledPoll = 20 * time.Millisecond
 	// lookInterval is how often the file of members and the key file are checked for changes.
 	lookInterval = 5 * time.Second
+	// nameInterval is how often names of endpoints are resolved while all members answer; nameWait bounds that.
+	nameInterval, nameWait = 30 * time.Second, 5 * time.Second
 	// underGrace is how long a member still counts as announced under a secret under which its
 	// newest entry has not come yet: it announces to one service after the other.
 	underGrace = 10 * time.Second

@@ -5,7 +5,11 @@ package discoveryclient
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/private"
@@ -26,10 +30,13 @@ type Reporter interface{ Status() []Status }
 type listFile struct {
 	path   string
 	status statusBoard
+	pairs  pairBook
+	names  nameBook
 }
 
-func newListFile(path string) *listFile {
+func newListFile(path string, r Resolver) *listFile {
 	l := &listFile{path: path}
+	l.names.resolver = r
 	l.status.init(Status{Source: path, Kind: KindFile, State: StateConnecting})
 	return l
 }
@@ -37,10 +44,11 @@ func newListFile(path string) *listFile {
 // Status is how the file does.
 func (l *listFile) Status() []Status { return []Status{l.status.get()} }
 
-// Run looks at the file every few seconds: it may be replaced by renaming, be
+// Run looks at the file, and at those that it names, every few seconds: each may be replaced by renaming, be
 // behind a link, or not be there yet.
 func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 	var before [sha256.Size]byte
+	var good, told []roster.Said // of the last good file, and as they were reported
 	for first := true; ; first = false {
 		data, err := readBounded(l.path, mostListBytes)
 		sum := sha256.Sum256(data)
@@ -53,16 +61,36 @@ func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 				before = [sha256.Size]byte{} // what comes back is read again
 			}
 			if perr == nil {
-				out(said)
+				good, told = said, nil
 				l.good(len(said))
 			} else {
 				l.status.set(StateBroken, fault.From(perr))
 			}
 		}
+		l.pairs.read(good)
+		tell := func() {
+			now := l.names.add(l.pairs.add(good))
+			if good != nil && (told == nil || !reflect.DeepEqual(told, now)) {
+				told = now
+				out(now)
+			}
+		}
+		tell() // before names are resolved, which may take a while
+		l.names.resolve(ctx, good, time.Now())
+		tell()
+		l.status.warn(problems(append(l.pairs.problems(good), l.names.problems(good)...)))
 		if !run.Wait(ctx, lookInterval) {
 			return nil
 		}
 	}
+}
+
+// problems are what a file names and cannot be used, as one text.
+func problems(all []string) string {
+	if more := len(all) - listProblems; more > 0 {
+		all = append(all[:listProblems], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (l *listFile) good(n int) {
@@ -91,9 +119,9 @@ type mailbox struct {
 }
 
 // mailboxes are those of a file of members, if there is one, and of further sources.
-func mailboxes(file string, sources []Source) (out []*mailbox) {
-	if file != "" {
-		out = append(out, &mailbox{source: newListFile(file)})
+func mailboxes(list *listFile, sources []Source) (out []*mailbox) {
+	if list != nil {
+		out = append(out, &mailbox{source: list})
 	}
 	for _, s := range sources {
 		out = append(out, &mailbox{source: s})

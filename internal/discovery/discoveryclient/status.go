@@ -82,6 +82,13 @@ func (b *statusBoard) init(s Status) {
 	b.s = s
 }
 
+// warn says what needs attention, or nothing.
+func (b *statusBoard) warn(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.s.Warning = text
+}
+
 // set reports whether it is another state, or another reason.
 func (b *statusBoard) set(state State, why *fault.Fault) bool {
 	b.mu.Lock()

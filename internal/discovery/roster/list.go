@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -57,12 +59,30 @@ func ReadList(file string, data []byte) ([]Said, error) {
 			}
 			seen[value] = path
 		}
-		out = append(out, Said{Source: Source{Tier: TierStatic, Name: file}, Facts: f})
+		if f.Pair.File = m.SecretFile; f.Pair.File != "" && !filepath.IsAbs(f.Pair.File) {
+			f.Pair.File = filepath.Join(filepath.Dir(file), f.Pair.File)
+		}
+		out = append(out, Said{Source: Source{Tier: TierStatic, Name: file}, Facts: f,
+			EndpointNames: r.names(path+".endpointNames", m.EndpointNames)})
 	}
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// names reads the names of endpoints.
+func (r reading) names(at string, texts []string) []string {
+	if n := len(texts); n > limit.RosterNames {
+		r.report(at, "%d items, at most %d are allowed", n, limit.RosterNames)
+		return nil
+	}
+	for i, text := range texts {
+		if _, err := policy.ParseTarget(text); err != nil {
+			r.report(fmt.Sprintf("%s[%d]", at, i), "%s", err)
+		}
+	}
+	return texts
 }
 
 // ReadSpec reads what a node's own configuration states of it, at a place that

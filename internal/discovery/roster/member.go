@@ -72,6 +72,7 @@ const (
 	FieldRelayCluster Field = "relayCluster"
 	FieldRelays       Field = "relays"
 	FieldClusters     Field = "clusters"
+	FieldPair         Field = "pair"
 	FieldEndpoints    Field = "endpoints" // united, each with sources of its own
 	FieldID           Field = "id"
 	FieldStale        Field = "stale" // of events: it became stale, or is so no more
@@ -106,6 +107,7 @@ func rules() []rule {
 		one(FieldRelayCluster, func(f *member.Facts) *string { return &f.RelayCluster }),
 		many(FieldRelays, func(f *member.Facts) *[]string { return &f.Relays }, strings.Compare),
 		many(FieldClusters, func(f *member.Facts) *[]string { return &f.Clusters }, strings.Compare),
+		one(FieldPair, func(f *member.Facts) *member.Pair { return &f.Pair }),
 	}
 }
 

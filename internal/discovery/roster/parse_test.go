@@ -37,6 +37,8 @@ func list() string {
     mesh: 1
     relayCluster: c1
     relays: [hub-1, hub-2]
+    secretFile: secrets/alpha
+    endpointNames: ['a.example.com:51820']
   - name: beta
     publicKey: ` + key(2).String() + "\n"
 }
@@ -45,6 +47,13 @@ func TestReadList(t *testing.T) {
 	said, err := ReadList("members.yaml", []byte(list()))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n := said[0].EndpointNames; len(n) != 1 || n[0] != "a.example.com:51820" || len(said[1].EndpointNames) > 0 {
+		t.Errorf("names %v", n)
+	}
+	beside, err := ReadList("/etc/tombolo/members.yaml", []byte(list()))
+	if err != nil || beside[0].Facts.Pair.File != "/etc/tombolo/secrets/alpha" || beside[1].Facts.Pair != (member.Pair{}) {
+		t.Errorf("%+v, %v", beside, err)
 	}
 	r := Merge(now(), me(), said, Rules{})
 	want := "alpha 1 alpha 100.64.0.1 10.1.0.0/16 192.0.2.1:51820/static [2001:db8::1]:51820/static\nbeta 2 beta\n"
@@ -64,9 +73,9 @@ func TestReadListRefuses(t *testing.T) {
 		{"version", "v1alpha1", "v9", "members.yaml:1:13: apiVersion: "},
 		{"unknown key", "    role:", "    rolle:", "members.yaml:13:5: members[0].rolle: unknown key"},
 		{"no name", "  - name: beta\n    ", "  - ", "members[1].name: the member has no name"},
-		{"one name twice", "name: beta", "name: alpha", "members.yaml:19:11: members[1].name: alpha is that of members[0] too"},
+		{"one name twice", "name: beta", "name: alpha", "members.yaml:21:11: members[1].name: alpha is that of members[0] too"},
 		{"one key twice", key(2).String(), key(1).String(), "members[1].publicKey: "},
-		{"key", key(2).String(), "AAAA", "members.yaml:20:16: members[1].publicKey: \"AAAA\" is not a WireGuard public key"},
+		{"key", key(2).String(), "AAAA", "members.yaml:22:16: members[1].publicKey: \"AAAA\" is not a WireGuard public key"},
 		{"key of nobody", key(2).String(), strings.Repeat("A", 43) + "=", "is the zero key, which nobody has"},
 		{"overlay", "overlay6: fd00::1", "overlay6: 10.0.0.1", "members.yaml:7:15: members[0].overlay6: 10.0.0.1 is of the other family"},
 		{"zone", "overlay6: fd00::1", "overlay6: fe80::1%eth0", "is no address"},
@@ -83,6 +92,8 @@ func TestReadListRefuses(t *testing.T) {
 		{"relay", "[hub-1, hub-2]", "[hub-1, hub.2]", "members[0].relays[1]: hub name \"hub.2\" has the character"},
 		{"relay without a name", "[hub-1, hub-2]", "['']", "members[0].relays[0]: hub name is empty"},
 		{"relays", "[hub-1, hub-2]", "[a, b, c, d, e, f, g, h, i]", "members[0].relays: 9 items, at most 8"},
+		{"name without a port", "a.example.com:51820", "a.example.com", "members.yaml:20:21: members[0].endpointNames[0]: "},
+		{"names", "['a.example.com:51820']", "[a, b, c, d, e, f, g, h, i]", "members[0].endpointNames: 9 items, at most 8"},
 		{"not YAML", "members:", "members: [", "members.yaml:"},
 	} {
 		if !strings.Contains(list(), c.old) {

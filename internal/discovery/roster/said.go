@@ -89,6 +89,8 @@ type Said struct {
 	Removed  bool      // a signed removal; Facts are what was known of the member before it
 	Past     time.Time // of a removal that is long ago, when it came: it silences no later statement
 	Replaces string    // id of the member, in the same tier, whose place this one has taken
+	// EndpointNames are host:port of endpoints: who reads them from a file adds what they mean.
+	EndpointNames []string
 }
 
 // over reports whether the lease has ended.

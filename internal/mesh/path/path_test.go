@@ -412,6 +412,36 @@ func TestAPeerWithoutProbes(t *testing.T) {
 	}
 }
 
+// TestAnAddressIsTakenBack: a peer without probes is looked for elsewhere at once when its configured address is
+// withdrawn, and stays where WireGuard has heard it.
+func TestAnAddressIsTakenBack(t *testing.T) {
+	at := func(s string) path.Path { return path.Path{Addr: netip.MustParseAddrPort(s)} }
+	one, two, heard := at("192.0.2.1:1"), at("192.0.2.2:1"), at("192.0.2.3:1")
+	for _, c := range []struct {
+		what string
+		kind path.Kind
+		from path.Path
+		next []path.Candidate
+		want path.Path
+	}{
+		{"withdrawn", path.Static, one, []path.Candidate{{Addr: two.Addr, Kind: path.Static}}, two},
+		{"there still", path.Static, one, []path.Candidate{{Addr: one.Addr, Kind: path.Static}, {Addr: two.Addr, Kind: path.Static}}, one},
+		{"roamed", path.Static, heard, []path.Candidate{{Addr: two.Addr, Kind: path.Static}}, heard},
+		{"nothing else", path.Static, one, nil, one},
+		{"of another source", path.Observed, one, []path.Candidate{{Addr: two.Addr, Kind: path.Observed}}, one},
+	} {
+		p := path.New(func() uint64 { return 7 })
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		p.Learn(now, path.Facts{Candidates: []path.Candidate{{Addr: one.Addr, Kind: c.kind}}})
+		p.Next(now)
+		p.Shook(now, now, c.from)
+		p.Learn(now, path.Facts{Candidates: c.next})
+		if p.Next(now.Add(time.Second)); p.Path() != c.want {
+			t.Errorf("%s: %v, want %v", c.what, p.Path(), c.want)
+		}
+	}
+}
+
 // TestDeadWithoutTraffic: a path that nobody uses is asked every 20 s, and after one ping without
 // an answer as often as one in use: it is dead within 3 s of it.
 func TestDeadWithoutTraffic(t *testing.T) {

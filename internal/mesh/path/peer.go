@@ -111,6 +111,7 @@ func (p *Peer) Learn(now time.Time, f Facts) {
 	p.facts = f
 	stay := map[Path]bool{}
 	fresh := false
+	withdrawn := p.paths[p.now] != nil && p.paths[p.now].kind == Static
 	for _, c := range f.Candidates {
 		w := Path{Addr: c.Addr}
 		stay[w] = true
@@ -133,6 +134,10 @@ func (p *Peer) Learn(now time.Time, f Facts) {
 		if !stay[w] && t.kind != Heard && (w != p.now || !w.Direct()) {
 			delete(p.paths, w)
 		}
+	}
+	if withdrawn && !stay[p.now] && !f.Probes && len(f.Candidates) > 0 { // what an operator or a name has taken back
+		p.use(now, Path{Addr: f.Candidates[0].Addr}) // the session may go on there
+		p.turn.at, p.turn.began = 0, now
 	}
 	if fresh && !p.now.Direct() {
 		p.seek.restart(now)
