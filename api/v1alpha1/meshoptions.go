@@ -44,7 +44,7 @@ type MeshOptions struct {
 	Policies []string `json:"policies,omitempty"`
 	// LazyAbove is the number of members above which peers without traffic stay idle. Default 50.
 	LazyAbove *int `json:"lazyAbove,omitempty"`
-	// Engine is userspace or kernel. Default userspace.
+	// Engine is userspace, kernel, or auto: the kernel's where it has one, else userspace. Default userspace.
 	Engine string `json:"engine,omitempty"`
 	// Offloads turns kernel offloads off.
 	Offloads MeshOffloads `json:"offloads,omitempty"`

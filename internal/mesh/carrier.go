@@ -82,7 +82,7 @@ func (inKernel) Drops() []tunnel.Drop { return nil }
 
 // openCarrier makes the link by the engine that is chosen.
 func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
-	if cfg.Engine == meshconf.Kernel {
+	if cfg.engine() == meshconf.Kernel {
 		return openInKernel(cfg, log, data)
 	}
 	return openUserspace(ctx, cfg, log, data)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
@@ -52,5 +53,38 @@ func TestTheEngineIsSwitchedOnOneDirectory(t *testing.T) {
 		if in := do.plan; len(in.Members) != 2 || len(in.Closed) > 0 {
 			t.Errorf("with %s it plans with %+v", engine, in)
 		}
+	}
+}
+
+// TestTheEngineIsChosen where the configuration leaves it to the kernel; what is configured is not asked about.
+func TestTheEngineIsChosen(t *testing.T) {
+	none := fault.New(fault.CodeUnsupported, "WireGuard in the kernel")
+	for _, c := range []struct {
+		configured string
+		lacks      *fault.Fault
+		want       string
+	}{
+		{meshconf.Auto, nil, meshconf.Kernel},
+		{meshconf.Auto, none, meshconf.Userspace},
+		{meshconf.Kernel, none, meshconf.Kernel},
+		{meshconf.Userspace, nil, meshconf.Userspace},
+	} {
+		got := chooseEngine(c.configured, func() *fault.Fault {
+			if c.configured != meshconf.Auto {
+				t.Error("the kernel is asked though the engine is configured")
+			}
+			return c.lacks
+		})
+		if got.name != c.want || got.why == "" {
+			t.Errorf("%s, with %v lacking: %+v", c.configured, c.lacks, got)
+		}
+	}
+	m, _ := newRoom(t, t.TempDir(), func(c *Config) { c.Engine = meshconf.Auto })
+	s := m.state.Load()
+	if st := m.Status(); st.Engine == meshconf.Auto || st.EngineWhy == "" {
+		t.Errorf("the status says %s because %q", st.Engine, st.EngineWhy)
+	}
+	if waiting := s.cfg.Config.Fixed(s.set); len(waiting) > 0 {
+		t.Errorf("the same configuration waits for a start: %v", waiting)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -50,6 +51,8 @@ type Config struct {
 	// Needs are further services that the machine needs outside of the mesh: API servers.
 	Needs    []topology.Service
 	ReadJoin func(string) (string, error)
+
+	chosen engineChoice // at the start, as mesh.engine says
 }
 
 // Members is what discovery knows of this node's cluster.
@@ -120,6 +123,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
+	m.cfg.chosen = chooseEngine(cfg.Engine, wireguard.Able)
 	m.names = readNames(cfg.StateDir, m.log)
 	m.cfg.Options.Owner = m.names.applied.Owner
 	s, err := readState(&m.cfg, m.log)
@@ -230,7 +234,7 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 			}
 			o := m.state.Load().overlay
 			m.log.Info("mesh is up", "link", m.cfg.Options.Link, "overlay6", o.Six, "overlay4", o.Four,
-				"port", p.carrier.Port(), "engine", m.cfg.Engine)
+				"port", p.carrier.Port(), "engine", m.cfg.engine(), "because", m.cfg.chosen.why)
 		case <-ctx.Done():
 		}
 	})

@@ -37,7 +37,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	o.Overlay6 = s.overlay.Prefix
 	p.routing, err = routing.New(routing.Parts{
 		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) },
-		Able:  func() []*fault.Fault { return able(m.cfg.Engine) },
+		Able:  func() []*fault.Fault { return able(m.cfg.engine()) },
 		Local: m.around, Options: o, Keep: m.cfg.Keep,
 		Peers: func(peers topology.Peers) { m.ask(tunneled{peers}) }, Caller: m.caller, Log: m.log, Metrics: m.o.Reg,
 	})

@@ -106,7 +106,7 @@ func (s *state) cluster() ownCluster { return ownCluster{s.cfg.ClusterID, s.clus
 
 // probes reports whether this node speaks the path protocol: the kernel's WireGuard has
 // its socket for itself.
-func (s *state) probes() bool { return s.cfg.Engine != meshconf.Kernel }
+func (s *state) probes() bool { return s.cfg.engine() != meshconf.Kernel }
 
 // lazy reports whether idle peers are left alone.
 func (s *state) lazy() bool { return len(s.members) > s.set.LazyAbove }

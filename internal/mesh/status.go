@@ -38,6 +38,7 @@ type Status struct {
 	Link       string     `json:"link"`
 	MTU        int        `json:"mtu"`
 	Engine     string     `json:"engine"`
+	EngineWhy  string     `json:"engineWhy"`
 	Overlay6   netip.Addr `json:"overlay6"`
 	Overlay4   netip.Addr `json:"overlay4,omitzero"`
 	Port       uint16     `json:"port"`

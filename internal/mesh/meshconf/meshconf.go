@@ -29,6 +29,7 @@ const DefaultPort = 51820
 const (
 	Userspace = "userspace"
 	Kernel    = "kernel"
+	Auto      = "auto" // the kernel's if it has one, else in userspace
 )
 
 // None is a pool of no addresses.
@@ -42,7 +43,7 @@ type Config struct {
 	LazyAbove   int
 	ClosedFor   time.Duration // for how long the ranges of a member that is gone stay closed
 	Shared      bool          // a range may be another member's too
-	Engine      string        // Userspace or Kernel
+	Engine      string        // Userspace, Kernel or Auto
 	Offloads    tunnel.Offloads
 	PortMapping bool
 	STUN        []string // host:port, beside those of hubs and services
@@ -171,8 +172,8 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 		Policies: r.files(raw.Policies),
 		Join:     raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
-	if c.Engine != Userspace && c.Engine != Kernel {
-		r.add("mesh.engine", "%q is neither userspace nor kernel%s", c.Engine, conf.Meant(c.Engine, "userspace", "kernel"))
+	if engines := []string{Userspace, Kernel, Auto}; !slices.Contains(engines, c.Engine) {
+		r.add("mesh.engine", "%q is neither userspace, kernel nor auto%s", c.Engine, conf.Meant(c.Engine, engines...))
 	}
 	if c.ClosedFor < 0 || c.ClosedFor > meshClosedMost {
 		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, meshClosedMost)
