@@ -37,6 +37,9 @@ type VPNClientConfig struct {
 
 	// Servers are dialled all at once; each is a tunnel of its own.
 	Servers []VPNServer `json:"servers"`
+	// Prefer is an address of this end, such as that in a mesh: its last byte says which of several addresses of a server
+	// is tried first, so that clusters share them. Default: they are tried as written.
+	Prefer string `json:"prefer,omitempty"`
 	// ServerName is the common name that the server's certificate must have. Default with a bundle: that of a vpn-server
 	// of the cluster; without: any that the CA has made for a server.
 	ServerName string `json:"serverName,omitempty"`
@@ -97,7 +100,10 @@ type VPNIdentity struct {
 // VPNServer is a server as a client dials it.
 type VPNServer struct {
 	// Address is host:port.
-	Address string `json:"address"`
+	Address string `json:"address,omitempty"`
+	// Addresses are several host:port of the one server, in place of address, at most 8: they are tried in turn, in the
+	// order of prefer.
+	Addresses []string `json:"addresses,omitempty"`
 	// Proxy is what leads to it. Default none.
 	Proxy *VPNProxy `json:"proxy,omitempty"`
 	// Transfer are the networks of this server, in place of the client's.

@@ -98,8 +98,11 @@ func printVPN(w io.Writer, st admin.VPNStatus, now time.Time) error {
 		fmt.Fprintf(w, "\nlink %s with %s, table %d\n", t.Link, listed(t.Addresses), t.Table)
 		if t.Server != "" {
 			by := ""
-			if t.Proxy != "" {
+			switch {
+			case t.Proxy != "":
 				by = " by the proxy " + t.Proxy
+			case t.By != "":
+				by = " by " + t.By
 			}
 			fmt.Fprintf(w, "  server %s%s: %s for %s, %d bytes in, %d out\n", t.Server, by, t.State, span(now.Sub(t.Since)),
 				t.In, t.Out)

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
+	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
 )
 
 // The ends.
@@ -99,6 +100,9 @@ func (e *end) status() admin.VPNTunnel {
 	defer e.mu.Unlock()
 	out := admin.VPNTunnel{Link: e.link, Table: e.cfg.Table + e.number, Server: e.remote.address,
 		Addresses: texts(e.address), State: e.state, Since: e.since, Heard: e.heard, In: e.in, Out: e.out}
+	if len(e.remotes) > 1 && e.state == openvpn.Connected && e.by.IsValid() {
+		out.By = e.by.String()
+	}
 	if e.proxy != nil {
 		out.Proxy = net.JoinHostPort(e.proxy.Host, strconv.Itoa(int(e.proxy.Port)))
 	}

@@ -55,8 +55,10 @@ type end struct {
 	since   time.Time
 	heard   time.Time // bytes of the server
 	in, out uint64
-	address []netip.Addr // that the server gave
-	why     *fault.Fault // why no packets pass
+	address []netip.Addr   // that the server gave
+	by      netip.AddrPort // where it was reached
+	asked   bool           // it was heard again after the connection was made: it asks each second
+	why     *fault.Fault   // why no packets pass
 }
 
 // NewClient makes a client. It changes nothing yet.
@@ -96,7 +98,10 @@ func (e *end) prepare() (map[string][]byte, error) {
 	c := in(e.process.dir, e.cfg.OpenVPN)
 	c.Link = e.link
 	c.User, c.Group = e.host.unprivileged()
-	out := openvpn.Client{Common: c, Remote: e.remote.name, Port: e.port, Proxy: e.proxy, ServerName: e.cfg.ServerName}
+	e.mu.Lock()
+	remotes := e.remotes
+	e.mu.Unlock()
+	out := openvpn.Client{Common: c, Remotes: remotes, Proxy: e.proxy, ServerName: e.cfg.ServerName}
 	if out.ServerName == "" && e.cfg.Identity.Bundle != "" {
 		out.ServerPrefix = id.VPNServerPrefix(e.cfg.Cluster)
 	}
@@ -116,6 +121,7 @@ func (e *end) handle(ev openvpn.Event, _ func(string)) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if ev.In > e.in {
+			e.asked = e.asked || e.state == openvpn.Connected && e.now().Sub(e.since) > probeEvery
 			e.heard = e.now()
 		}
 		count(e.metrics, e.remote.address, &e.in, &e.out, ev)
@@ -131,7 +137,7 @@ func (e *end) enter(s openvpn.State) {
 	e.last, e.state, e.since = e.state, s.Name, e.now()
 	switch s.Name {
 	case openvpn.Connected:
-		e.heard = e.now()
+		e.heard, e.asked, e.by = e.now(), false, s.Remote
 		e.address, e.why = granted(s, e.transfer)
 		if e.why == nil {
 			if err := apply(e.kernel, e.tunnel().State()); err != nil {
@@ -142,7 +148,7 @@ func (e *end) enter(s openvpn.State) {
 			e.log.Error("the tunnel cannot be used", telemetry.AttrCode, e.why.Code, telemetry.AttrReason, e.why.Error())
 			return
 		}
-		e.log.Info("connected", "server", e.remote.address, "addresses", e.address)
+		e.log.Info("connected", "server", e.remote.address, "by", e.by, "addresses", e.address)
 	case openvpn.Reconnecting, openvpn.Exiting:
 		e.why = stood(e.last, s.Detail)
 		e.log.Warn("not connected", "server", e.remote.address, telemetry.AttrCode, e.why.Code, telemetry.AttrReason,
@@ -199,7 +205,27 @@ func (e *end) ended(f *fault.Fault) {
 	}
 }
 
+// leaves reports whether the address by which a silent server was reached is to be left. The next one comes first then,
+// which OpenVPN does not do by itself: a SIGUSR1 has it wait for the lost one once more.
+func (e *end) leaves() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ours := e.cfg.Identity.Bundle != "" // another server need not ask each second
+	if len(e.remotes) < 2 || !ours || e.state != openvpn.Connected || !e.asked || e.now().Sub(e.heard) <= silentFor {
+		return false
+	}
+	e.asked = false // once
+	used := slices.IndexFunc(e.remotes, func(r openvpn.Remote) bool { return r.Host == e.by.Addr().String() && r.Port == e.by.Port() })
+	next := max(used, 0) + 1
+	e.remotes = slices.Concat(e.remotes[next:], e.remotes[:next])
+	e.log.Warn("the server is silent, and its next address is tried", "by", e.by)
+	return true
+}
+
 func (e *end) tick(func(string)) {
+	if e.leaves() {
+		e.process.restart()
+	}
 	if now := e.now(); now.Sub(e.looked) > lookEvery {
 		e.looked = now
 		e.mu.Lock()

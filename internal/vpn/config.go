@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/access/policy"
@@ -104,9 +105,8 @@ type ClientConfig struct {
 
 // remote is a server as a client dials it.
 type remote struct {
-	address  string
-	name     string // of its host
-	port     uint16
+	address  string // for people: all of them
+	remotes  []openvpn.Remote
 	proxy    *openvpn.Proxy
 	transfer transfer
 }
@@ -213,13 +213,11 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 	if len(raw.Routes) > 0 && len(raw.Servers) > 1 {
 		add("routes", "with several servers it is not clear which one leads there: write one server")
 	}
+	prefer := own("prefer", raw.Prefer, add)
 	for i, s := range raw.Servers {
 		path := fmt.Sprintf("servers[%d]", i)
-		r := remote{address: s.Address, transfer: c.Transfer}
-		r.name, r.port = hostPort(path+".address", s.Address, add)
-		if r.name == "" && s.Address != "" {
-			add(path+".address", "%q has no host", s.Address)
-		}
+		r := remote{transfer: c.Transfer}
+		r.address, r.remotes = dialled(path, s, prefer, add)
 		if len(s.Transfer) > 0 {
 			r.transfer = networks(path+".transfer", s.Transfer, add)
 		}
@@ -248,6 +246,56 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 		add("rule", "%d tunnels need as many priorities before 32766", len(c.Servers))
 	}
 	return c
+}
+
+// own reads an address of this machine by which endpoints are preferred; not valid: there is none.
+func own(path, text string, add conf.Report) netip.Addr {
+	if text == "" {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		add(path, "%q is no address", text)
+	}
+	return a.Unmap()
+}
+
+// dialled are the addresses of a server, by the order in which they are tried, and as one text.
+func dialled(path string, s v1alpha1.VPNServer, prefer netip.Addr, add conf.Report) (string, []openvpn.Remote) {
+	texts, at := s.Addresses, func(i int) string { return fmt.Sprintf("%s.addresses[%d]", path, i) }
+	switch {
+	case s.Address != "" && len(texts) > 0:
+		add(path+".addresses", "address and addresses exclude each other")
+	case len(texts) > addresses:
+		add(path+".addresses", "there are %d, at most %d are allowed", len(texts), addresses)
+		return "", nil
+	case len(texts) > 0 && s.Proxy != nil:
+		add(path+".proxy", "a proxy leads to one address: write address")
+	}
+	if len(texts) == 0 {
+		texts, at = []string{s.Address}, func(int) string { return path + ".address" }
+	}
+	var all []openvpn.Remote
+	seen := map[openvpn.Remote]bool{}
+	for i, text := range texts {
+		host, port := hostPort(at(i), text, add)
+		r := openvpn.Remote{Host: host, Port: port}
+		switch {
+		case host == "" && text != "" && port != 0:
+			add(at(i), "%q has no host", text)
+		case seen[r] && host != "":
+			add(at(i), "%q stands there twice", text)
+		}
+		seen[r] = true
+		all = append(all, r)
+	}
+	out := make([]openvpn.Remote, 0, len(all))
+	words := make([]string, 0, len(all))
+	order := network.Order(prefer, len(all))
+	for _, i := range order {
+		out, words = append(out, all[i]), append(words, texts[i])
+	}
+	return strings.Join(words, ","), out
 }
 
 func configure(raw v1alpha1.VPNCommon, rule int, health string, linkMost int, add conf.Report) common {

@@ -63,6 +63,14 @@ func TestClientConfig(t *testing.T) {
 		"one transfer":    {"1194'}", "1194'}, {address: 'b:1194'}", "192.168.123.0/24, the transfer network of servers[0], and 192.168.123.0/24, the transfer network of servers[1]"},
 		"several routes":  {"ranges: [{range: 10.244.0.0/16}]", "routes: [10.0.0.0/16]\nservers: [{address: 'a:1'}, {address: 'b:1'}]", "servers"},
 		"a link":          {"servers:", "link: fourteenletter\nservers:", "link"},
+		"addresses":       {"address: 'vpn.example.com:1194'", "addresses: ['192.168.128.1:1194', '192.168.128.2:1194']", ""},
+		"preferred":       {"servers: [{address: 'vpn.example.com:1194'", "prefer: 192.168.128.17\nservers: [{addresses: ['a:1', 'b:1']", ""},
+		"no preference":   {"servers:", "prefer: c1\nservers:", "prefer: \"c1\" is no address"},
+		"both":            {"1194'}", "1194', addresses: ['a:1']}", "servers[0].addresses: address and addresses exclude"},
+		"one twice":       {"address: 'vpn.example.com:1194'", "addresses: ['a:1', 'a:1']", "servers[0].addresses[1]: \"a:1\" stands there twice"},
+		"no host of two":  {"address: 'vpn.example.com:1194'", "addresses: ['a:1', ':1']", "servers[0].addresses[1]: \":1\" has no host"},
+		"too many":        {"address: 'vpn.example.com:1194'", "addresses: ['a:1', 'a:2', 'a:3', 'a:4', 'a:5', 'a:6', 'a:7', 'a:8', 'a:9']", "there are 9, at most 8"},
+		"by a proxy":      {"address: 'vpn.example.com:1194'", "addresses: ['a:1', 'b:1'], proxy: {address: 'p:1'}", "a proxy leads to one address"},
 	} {
 		_, err := vpn.ParseClientConfig("x.yaml", []byte(strings.Replace(goodClient, test.replace, test.with, 1)))
 		told(t, name, err, test.want)

@@ -42,6 +42,10 @@ const (
 	watchFiles = 5 * time.Second
 	// socketConns bounds the connections of the admin socket.
 	socketConns = 32
+	// addresses bounds those of one server, as a client dials it.
+	addresses = 8
+	// silentFor is how long a server that asks each second may be silent until its next address is tried.
+	silentFor = 5 * time.Second
 	// connects bounds the CONNECTs that are open at a time.
 	connects = 8_192
 	// reason bounds what is kept of OpenVPN's words.

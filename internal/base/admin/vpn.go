@@ -33,6 +33,7 @@ type VPNTunnel struct {
 	Table     int       `json:"table"`
 	Server    string    `json:"server,omitempty"` // as a client dials it
 	Proxy     string    `json:"proxy,omitempty"`
+	By        string    `json:"by,omitempty"` // the address of the server, of several
 	Addresses []string  `json:"addresses"`
 	State     string    `json:"state"` // as OpenVPN calls it
 	Since     time.Time `json:"since,omitzero"`

@@ -86,7 +86,9 @@ func (n *names) count() int {
 	return n.asked
 }
 
-func secretText(c string) string { return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(c, 32))) }
+func secretText(c string) string {
+	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(c, 32)))
+}
 
 const namedList = `apiVersion: tombolo.dev/v1alpha1
 kind: MemberList

@@ -45,12 +45,17 @@ type Server struct {
 // Client is the configuration of a client.
 type Client struct {
 	Common
-	Remote string // host
-	Port   uint16
-	Proxy  *Proxy
+	Remotes []Remote // of the one server, by the order in which they are tried
+	Proxy   *Proxy
 	// ServerName is the common name of the server's certificate, ServerPrefix what it begins with; empty: any that the CA
 	// has made for a server.
 	ServerName, ServerPrefix string
+}
+
+// Remote is where a server is dialled.
+type Remote struct {
+	Host string
+	Port uint16
 }
 
 // Proxy is an HTTP proxy with a header that names the server.
@@ -186,11 +191,19 @@ func (c Client) Config() string {
 		proto = "tcp-client"
 	}
 	f.add("proto", proto)
-	f.add("remote", c.Remote, fmt.Sprint(c.Port))
+	if len(c.Remotes) == 1 {
+		f.add("remote", c.Remotes[0].Host, fmt.Sprint(c.Remotes[0].Port))
+	}
 	f.add("nobind")
-	f.add("resolv-retry", "infinite")
-	f.add("connect-retry", "1", "5")
-	f.add("connect-timeout", "10")
+	if len(c.Remotes) > 1 { // what does not answer soon is left for the next one
+		f.add("resolv-retry", "2")
+		f.add("connect-retry", "1", "2")
+		f.add("connect-timeout", "4")
+	} else {
+		f.add("resolv-retry", "infinite")
+		f.add("connect-retry", "1", "5")
+		f.add("connect-timeout", "10")
+	}
 	c.write(f, false)
 	if c.Proxy != nil {
 		f.add("http-proxy", c.Proxy.Host, fmt.Sprint(c.Proxy.Port))
@@ -211,6 +224,13 @@ func (c Client) Config() string {
 	f.add("pull-filter", "ignore", "")
 	if c.Protocol == UDP {
 		f.add("explicit-exit-notify", "1")
+	}
+	if len(c.Remotes) > 1 {
+		for _, r := range c.Remotes {
+			f.b.WriteString("<connection>\n")
+			f.add("remote", r.Host, fmt.Sprint(r.Port), proto)
+			f.b.WriteString("</connection>\n")
+		}
 	}
 	return f.b.String()
 }

@@ -3,6 +3,7 @@
 package openvpn
 
 import (
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ type State struct {
 	Detail string
 	// Address4 and Address6 are those of the link, as the server gave them; zero: none.
 	Address4, Address6 netip.Addr
+	// Remote is where the server was reached; not valid: nowhere.
+	Remote netip.AddrPort
 }
 
 // The names of states that are told apart.
@@ -136,6 +139,9 @@ func state(rest string) Event {
 	s := State{Name: f[1], Detail: f[2]}
 	if len(f) > 3 {
 		s.Address4, _ = netip.ParseAddr(f[3])
+	}
+	if len(f) > 5 {
+		s.Remote, _ = netip.ParseAddrPort(net.JoinHostPort(f[4], f[5]))
 	}
 	if len(f) > 8 {
 		s.Address6, _ = netip.ParseAddr(f[8])

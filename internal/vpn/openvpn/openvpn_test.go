@@ -31,14 +31,16 @@ func TestConfig(t *testing.T) {
 	udp.Protocol, udp.IPv6, udp.Transfer6, udp.Track, udp.Hosts = openvpn.UDP, false, netip.Prefix{}, false, 3
 	udp.Listen = netip.MustParseAddrPort("192.0.2.1:1195")
 	udp.TLSAuth, udp.TLSCrypt, udp.User = "", "/run/x/tls.key", ""
-	client := openvpn.Client{Common: common("tombolo-vpn0"), Remote: "vpn.example.com", Port: 1194,
+	client := openvpn.Client{Common: common("tombolo-vpn0"), Remotes: []openvpn.Remote{{Host: "vpn.example.com", Port: 1194}},
 		Proxy: &openvpn.Proxy{Host: "gateway.example.com", Port: 8132, Header: "Reversed-VPN",
 			Value: "outbound|1194||vpn-seed-server.shoot--p--s.svc.cluster.local"}, ServerPrefix: "c1/"}
 	client.TLSAuth = "/run/x/tls.key"
-	direct := openvpn.Client{Common: common("tombolo-vpn0"), Remote: "2001:db8::1", Port: 1194, ServerName: `odd "name"\`}
+	direct := openvpn.Client{Common: common("tombolo-vpn0"), Remotes: []openvpn.Remote{{Host: "2001:db8::1", Port: 1194}}, ServerName: `odd "name"\`}
 	direct.Protocol = openvpn.UDP
+	several := openvpn.Client{Common: common("tombolo-vpn0"), ServerPrefix: "c1/", Remotes: []openvpn.Remote{
+		{Host: "192.168.128.2", Port: 1194}, {Host: "192.168.128.1", Port: 1194}}}
 	for name, text := range map[string]string{
-		"server": server.Config(), "server-udp": udp.Config(), "client": client.Config(), "client-udp": direct.Config(),
+		"client-several": several.Config(), "server": server.Config(), "server-udp": udp.Config(), "client": client.Config(), "client-udp": direct.Config(),
 	} {
 		path := filepath.Join("testdata", name+".conf")
 		if *update {
@@ -87,7 +89,7 @@ func TestLines(t *testing.T) {
 			openvpn.Ready{}, openvpn.Hold{}, openvpn.State{Name: "CONNECTING"}, openvpn.State{Name: "WAIT"},
 			openvpn.State{Name: "AUTH"}, openvpn.State{Name: "GET_CONFIG"}, openvpn.State{Name: "ASSIGN_IP", Address4: netip.MustParseAddr("192.168.123.2")},
 			openvpn.State{Name: "CONNECTED", Detail: "SUCCESS", Address4: netip.MustParseAddr("192.168.123.2"),
-				Address6: netip.MustParseAddr("fd8f:6d53:b97a:1::2")},
+				Address6: netip.MustParseAddr("fd8f:6d53:b97a:1::2"), Remote: netip.MustParseAddrPort("198.51.100.50:1194")},
 			openvpn.Traffic{Client: -1, In: 3100, Out: 2900},
 			openvpn.State{Name: "RECONNECTING", Detail: "connection-reset"}, openvpn.Hold{Wait: 2 * time.Second},
 			openvpn.State{Name: "EXITING", Detail: "SIGTERM"},

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vpn
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
+)
+
+// TestASilentServerIsLeft: of a server with several addresses that asked each second, the next one is tried after some
+// seconds of silence, once; one that may be another program is left to the keepalive of OpenVPN.
+func TestASilentServerIsLeft(t *testing.T) {
+	const bundle, files = "{bundle: /x.pem}", "{certificate: /c, key: /k, ca: /a}"
+	const several, one = "{addresses: ['192.168.128.1:1194', '192.168.128.2:1194']}", "{address: '192.168.128.1:1194'}"
+	for _, c := range []struct {
+		what, identity, server string
+		asks                   bool
+		want                   bool
+	}{
+		{"it asked", bundle, several, true, true},
+		{"it never asked", bundle, several, false, false},
+		{"of another CA", files, several, true, false},
+		{"one address", bundle, one, true, false},
+	} {
+		cfg, err := ParseClientConfig("x", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: VPNClientConfig\ncluster: c1\n"+
+			"prefer: 192.168.128.17\nidentity: "+c.identity+"\nranges: [{range: 10.244.0.0/16}]\nservers: ["+c.server+"]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := cfg.Servers[0].remotes; len(r) == 2 && (r[0].Host != "192.168.128.2" || r[1].Host != "192.168.128.1") {
+			t.Errorf("an odd address prefers %v", r)
+		}
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		e := NewClient(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(),
+			Now: func() time.Time { return now }}).ends[0]
+		e.state, e.since, e.heard, e.by = openvpn.Connected, now, now, netip.MustParseAddrPort("192.168.128.2:1194")
+		left := 0
+		in := uint64(0)
+		for second := range 30 {
+			now = now.Add(time.Second)
+			if c.asks && second < 10 {
+				in += 100
+				e.handle(openvpn.Traffic{Client: -1, In: in}, nil)
+			}
+			e.looked = now // the kernel is not looked at
+			e.tick(nil)
+			select {
+			case <-e.process.again:
+				left++
+			default:
+			}
+			if within := second < 10+int(silentFor/time.Second); within && left > 0 {
+				t.Fatalf("%s: left in second %d", c.what, second)
+			}
+		}
+		if want := map[bool]int{true: 1}[c.want]; left != want {
+			t.Errorf("%s: left %d times, want %d", c.what, left, want)
+		}
+		if first := e.remotes[0].Host; c.want && first != "192.168.128.1" {
+			t.Errorf("%s: %s is tried next", c.what, first)
+		}
+	}
+}
