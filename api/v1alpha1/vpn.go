@@ -8,6 +8,9 @@ const (
 	KindVPNClientConfig = "VPNClientConfig"
 )
 
+// KindVPNForwardConfig is the kind of what carries connections of clusters in a mesh to their servers.
+const KindVPNForwardConfig = "VPNForwardConfig"
+
 // VPNServerConfig configures the end of a reversed VPN that is beside a control plane: clusters dial in, and their
 // ranges are routed here.
 type VPNServerConfig struct {
@@ -132,4 +135,31 @@ type VPNConnect struct {
 	ClientCA string `json:"clientCA,omitempty"`
 	// Connections bounds those that are open at a time. Default 8192.
 	Connections int `json:"connections,omitempty"`
+}
+
+// VPNForwardConfig configures what runs beside a mesh on an endpoint machine: it carries what comes from the address of
+// a cluster in the mesh to the OpenVPN server of that cluster.
+type VPNForwardConfig struct {
+	TypeMeta
+
+	// Listen is this machine's address in the mesh and a port, ip:port. It may appear later.
+	Listen string `json:"listen"`
+	// Protocol is tcp or udp. Default tcp.
+	Protocol string `json:"protocol,omitempty"`
+	// Clusters are those that are served, at most 10000.
+	Clusters []VPNForwardCluster `json:"clusters,omitempty"`
+	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8451.
+	HealthListen string `json:"healthListen,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+}
+
+// VPNForwardCluster is a cluster in the mesh.
+type VPNForwardCluster struct {
+	// Name is that of the cluster, for people.
+	Name string `json:"name"`
+	// Address is that of the cluster in the mesh: what comes from there is its own.
+	Address string `json:"address"`
+	// Target is host:port of its OpenVPN server. A name is resolved for each connection.
+	Target string `json:"target"`
 }

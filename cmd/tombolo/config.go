@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 	"github.com/tombolo-io/tombolo/internal/vpn"
+	"github.com/tombolo-io/tombolo/internal/vpn/forward"
 )
 
 //go:embed example/hub.yaml
@@ -66,6 +67,9 @@ var exampleVPNServer string
 
 //go:embed example/vpn-client.yaml
 var exampleVPNClient string
+
+//go:embed example/vpn-forward.yaml
+var exampleVPNForward string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -136,6 +140,10 @@ func configKinds() []configKind {
 		}},
 		{v1alpha1.KindVPNClientConfig, "vpn-client", exampleVPNClient, func(file string, data []byte) ([]string, error) {
 			_, err := vpn.ParseClientConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindVPNForwardConfig, "vpn-forward", exampleVPNForward, func(file string, data []byte) ([]string, error) {
+			_, err := forward.ParseConfig(file, data)
 			return nil, err
 		}},
 	}

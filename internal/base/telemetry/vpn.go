@@ -30,3 +30,24 @@ func NewVPN(reg prometheus.Registerer, open func() float64) *VPN {
 	f.gaugeFunc("tombolo_vpn_connections", "CONNECTs that are open.", open)
 	return m
 }
+
+// VPNForward are the metrics of what carries connections of clusters in a mesh to their servers.
+type VPNForward struct {
+	Connections *prometheus.CounterVec // outcome
+}
+
+// VPNForwardReadings are read when metrics are scraped.
+type VPNForwardReadings struct{ Open, Clusters, Up, Down func() float64 }
+
+// NewVPNForward registers them.
+func NewVPNForward(reg prometheus.Registerer, r VPNForwardReadings) *VPNForward {
+	f := factory{reg}
+	f.gaugeFunc("tombolo_vpn_forward_open", "Connections, or flows of UDP, that are open.", r.Open)
+	f.gaugeFunc("tombolo_vpn_forward_clusters", "Clusters that are served.", r.Clusters)
+	f.counterFunc("tombolo_vpn_forward_up_bytes_total", "Bytes from clusters to their servers.", r.Up)
+	f.counterFunc("tombolo_vpn_forward_down_bytes_total", "Bytes from servers to their clusters.", r.Down)
+	return &VPNForward{
+		Connections: f.counterVec("tombolo_vpn_forward_connections_total",
+			"Connections, or flows of UDP, by outcome: ok or the code of a fault.", "outcome"),
+	}
+}
