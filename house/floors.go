@@ -122,6 +122,7 @@ func withEffects() []Package {
 		{"internal/stream/agent/...", Rooms, false, "dials out from the private side"},
 		{"internal/route", Rooms, false, "routed mode: connections from a TUN device, through hubs"},
 		{"internal/vpn/forward", Rooms, false, "connections of clusters in a mesh, to their OpenVPN servers"},
+		{"internal/vpn/routes", Rooms, false, "the route of a machine to the endpoint machine that answers"},
 		{"internal/vpn", Rooms, false, "the reversed VPN by OpenVPN, which it starts"},
 		{"internal/mesh/...", Rooms, false, "nodes across sites"},
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},

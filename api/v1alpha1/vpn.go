@@ -11,6 +11,9 @@ const (
 // KindVPNForwardConfig is the kind of what carries connections of clusters in a mesh to their servers.
 const KindVPNForwardConfig = "VPNForwardConfig"
 
+// KindVPNRoutesConfig is the kind of what routes the clusters of a mesh to the endpoint machine.
+const KindVPNRoutesConfig = "VPNRoutesConfig"
+
 // VPNServerConfig configures the end of a reversed VPN that is beside a control plane: clusters dial in, and their
 // ranges are routed here.
 type VPNServerConfig struct {
@@ -162,4 +165,33 @@ type VPNForwardCluster struct {
 	Address string `json:"address"`
 	// Target is host:port of its OpenVPN server. A name is resolved for each connection.
 	Target string `json:"target"`
+}
+
+// VPNRoutesConfig configures what runs on a machine of the seed that is no endpoint: it routes the range of clusters in
+// the mesh to the endpoint machine that answers.
+type VPNRoutesConfig struct {
+	TypeMeta
+
+	// Range is where clusters have their addresses in the mesh.
+	Range string `json:"range"`
+	// Endpoints are the endpoint machines, 1 to 8, on a link of this machine.
+	Endpoints []VPNRoutesEndpoint `json:"endpoints"`
+	// Table is the number of the routing table. Default 190.
+	Table int `json:"table,omitempty"`
+	// Rule is the priority of the rule that leads into the table. Default 32520.
+	Rule int `json:"rule,omitempty"`
+	// HealthListen serves /livez, /readyz and /metrics over http. Default 127.0.0.1:8452.
+	HealthListen string `json:"healthListen,omitempty"`
+	// Log says how to log.
+	Log LogConfig `json:"log,omitempty"`
+}
+
+// VPNRoutesEndpoint is an endpoint machine as its neighbours reach it.
+type VPNRoutesEndpoint struct {
+	// Name is for people.
+	Name string `json:"name"`
+	// Address is a name or address of the machine, which is asked again and again.
+	Address string `json:"address"`
+	// Probe is host:port that accepts a connection while the endpoint works. Default: the machine is pinged.
+	Probe string `json:"probe,omitempty"`
 }

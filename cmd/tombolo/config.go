@@ -30,6 +30,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 	"github.com/tombolo-io/tombolo/internal/vpn"
 	"github.com/tombolo-io/tombolo/internal/vpn/forward"
+	"github.com/tombolo-io/tombolo/internal/vpn/routes"
 )
 
 //go:embed example/hub.yaml
@@ -70,6 +71,9 @@ var exampleVPNClient string
 
 //go:embed example/vpn-forward.yaml
 var exampleVPNForward string
+
+//go:embed example/vpn-routes.yaml
+var exampleVPNRoutes string
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -144,6 +148,10 @@ func configKinds() []configKind {
 		}},
 		{v1alpha1.KindVPNForwardConfig, "vpn-forward", exampleVPNForward, func(file string, data []byte) ([]string, error) {
 			_, err := forward.ParseConfig(file, data)
+			return nil, err
+		}},
+		{v1alpha1.KindVPNRoutesConfig, "vpn-routes", exampleVPNRoutes, func(file string, data []byte) ([]string, error) {
+			_, err := routes.ParseConfig(file, data)
 			return nil, err
 		}},
 	}

@@ -27,7 +27,7 @@ own. For new installations 'tombolo route' is faster, and needs no right in the 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newVPNServerCommand(), newVPNClientCommand(), newVPNStatusCommand(), newVPNKeyCommand(),
-		newVPNManifestCommand(), newVPNForwardCommand())
+		newVPNManifestCommand(), newVPNForwardCommand(), newVPNRoutesCommand())
 	return cmd
 }
 

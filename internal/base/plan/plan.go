@@ -79,6 +79,8 @@ type Route struct {
 	Metric uint32
 	Link   string // empty: unreachable
 	MTU    int    // 0: the link's
+	// Via is the next hop, a machine on the link; not valid: the range itself is there.
+	Via netip.Addr
 }
 
 func (r Route) String() string {
@@ -88,6 +90,9 @@ func (r Route) String() string {
 		b.WriteString("unreachable ")
 	}
 	b.WriteString(r.To.String())
+	if r.Via.IsValid() {
+		fmt.Fprintf(&b, " via %s", r.Via)
+	}
 	if r.Link != "" {
 		fmt.Fprintf(&b, " dev %s", r.Link)
 	}

@@ -51,3 +51,18 @@ func NewVPNForward(reg prometheus.Registerer, r VPNForwardReadings) *VPNForward 
 			"Connections, or flows of UDP, by outcome: ok or the code of a fault.", "outcome"),
 	}
 }
+
+// VPNRoutes are the metrics of the route to the endpoint machines of a mesh: there are a few.
+type VPNRoutes struct {
+	Route *prometheus.GaugeVec // endpoint
+	Moves prometheus.Counter
+}
+
+// NewVPNRoutes registers them.
+func NewVPNRoutes(reg prometheus.Registerer) *VPNRoutes {
+	f := factory{reg}
+	return &VPNRoutes{
+		Route: f.gaugeVec("tombolo_vpn_routes_via", "1 for the endpoint that has the route.", "endpoint"),
+		Moves: f.counter("tombolo_vpn_routes_moves_total", "Times that the route went to another endpoint, or to nobody."),
+	}
+}

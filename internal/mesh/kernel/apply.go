@@ -110,7 +110,10 @@ func (k *Kernel) setRoute(v plan.Verb, r plan.Route) error {
 			return err
 		}
 		route.LinkIndex = link.Attrs().Index
-		if r.To.Addr().Is4() {
+		switch {
+		case r.Via.IsValid():
+			route.Gw = r.Via.AsSlice()
+		case r.To.Addr().Is4():
 			route.Scope = netlink.SCOPE_LINK
 		}
 	}

@@ -180,7 +180,7 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 		if linked && (r.Protocol == unix.RTPROT_KERNEL || uint8(r.Protocol) == k.names.Protocol) {
 			continue // ours, or the kernel's own for our addresses
 		}
-		if have.Link == "" && k.any(func(n Names) bool { return n.route(r, false) }) {
+		if (have.Link == "" || have.Via.IsValid()) && k.any(func(n Names) bool { return n.route(r, false) }) {
 			continue
 		}
 		same := func(w plan.Route) bool { return w.Table == have.Table && w.To == have.To && w.Metric == have.Metric }

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +159,12 @@ func (k *Kernel) routeOf(r netlink.Route, family int) plan.Route {
 	}
 	if out.Link = k.linkName(r.LinkIndex); out.Link == "" {
 		out.Link = "unknown" // some link, and not one of ours
+	}
+	if via, ok := netip.AddrFromSlice(r.Gw); ok {
+		out.Via = via
+		if family == netlink.FAMILY_V4 {
+			out.Via = via.Unmap()
+		}
 	}
 	return out
 }

@@ -29,7 +29,8 @@ const (
 	endpointAddr, otherEndpointAddr, movedEndpointAddr = "198.51.100.61", "198.51.100.62", "198.51.100.63"
 	endpointOverlay, otherOverlay                      = "192.168.128.1", "192.168.128.2"
 	firstCluster, secondCluster                        = "192.168.128.17", "192.168.128.18"
-	seedPrivate                                        = "10.60.0.1" // of an endpoint machine, beside the mesh
+	seedPrivate                                        = "10.60.0.1"                              // of an endpoint machine, beside the mesh
+	endpointLAN, otherLAN, thirdLAN                    = "10.60.1.11", "10.60.1.12", "10.60.1.21" // of the seed's machines
 	takeOverWithin                                     = 20 * time.Second
 )
 
@@ -175,6 +176,7 @@ func TestVPNOverWireGuard(t *testing.T) {
 		r.share(c, e2)
 	}
 	machine, other, moved := r.server("e1", endpointAddr), r.server("e2", otherEndpointAddr), r.server("e2b", movedEndpointAddr)
+	third := r.seedLAN(machine, other)
 	r.mesh(e1, machine, clusters, "")
 	r.mesh(e2, other, clusters, "")
 	reach := func(more string) string {
@@ -224,11 +226,19 @@ func TestVPNOverWireGuard(t *testing.T) {
 		t.Errorf("the engine is %q because %q: %v", st.Engine, st.EngineWhy, err)
 	}
 
+	config := r.file(e1, "routes.yaml", fmt.Sprintf("apiVersion: tombolo.dev/v1alpha1\nkind: VPNRoutesConfig\nrange: 192.168.128.0/22\n"+
+		"endpoints: [{name: e1, address: %s}, {name: e2, address: %s}]\n", endpointLAN, otherLAN))
+	route := r.startEnd(third, "routes", "routes", config)
+	r.ready(route, 8452)
+	r.via(route, otherLAN)
+
 	t.Run("clusters do not see each other, nor the seed", func(t *testing.T) { r.isolated(c2, e1) })
 
 	// The machine that carries the tunnel is cut off and dies, and its name gets another address.
-	if _, err := labtest.Run(other, startWithin, nil, "ip", "link", "set", "eth0", "down"); err != nil {
-		t.Fatal(err)
+	for _, link := range []string{"eth0", "lan"} {
+		if _, err := labtest.Run(other, startWithin, nil, "ip", "link", "set", link, "down"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, x := range []*role{second, e2.role} {
 		x.process.Signal(syscall.SIGKILL)
@@ -246,6 +256,10 @@ func TestVPNOverWireGuard(t *testing.T) {
 	})
 	t.Attr("figure", fmt.Sprintf("new connections after the loss of an endpoint: %v", took.Round(100*time.Millisecond)))
 
+	took = r.via(route, endpointLAN)
+	t.Attr("figure", fmt.Sprintf("after that the route of another machine had to be waited for: %v", took.Round(100*time.Millisecond)))
+	r.routeEnds(route)
+
 	r.mesh(e2, moved, clusters, "")
 	took = r.meets(c1, "e2", movedEndpointAddr)
 	t.Attr("figure", fmt.Sprintf("an endpoint is found by its name at another machine: %v", took.Round(100*time.Millisecond)))
@@ -255,6 +269,62 @@ func TestVPNOverWireGuard(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// seedLAN puts the endpoint machines and a third one into one network.
+func (r *wireguardRig) seedLAN(machine, other *lab.Host) (third *lab.Host) {
+	r.t.Helper()
+	lan, err := r.lab.Host("seedlan")
+	if err == nil {
+		third, err = r.lab.Host("third")
+	}
+	if err == nil {
+		err = errors.Join(lab.LAN(lan, "lan0", "10.60.1.254/24"), lab.Join(lan, "lan0", machine, "lan", endpointLAN+"/24"),
+			lab.Join(lan, "lan0", other, "lan", otherLAN+"/24"), lab.Join(lan, "lan0", third, "lan", thirdLAN+"/24"))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return third
+}
+
+// table is what a machine has in the table of the route.
+func (r *wireguardRig) table(x *role) string {
+	r.t.Helper()
+	out, err := labtest.Run(x.host, startWithin, nil, "sh", "-c", "ip route show table 190; ip rule show | grep 190 || true")
+	if err != nil && !strings.Contains(err.Error(), "FIB table does not exist") {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+// via wants the route to go to a machine.
+func (r *wireguardRig) via(x *role, hop string) time.Duration {
+	r.t.Helper()
+	return r.eventually("the route goes to "+hop, takeOverWithin, x, func() error {
+		if out := r.table(x); !strings.Contains(out, "192.168.128.0/22 via "+hop+" dev lan") || !strings.Contains(out, "unreachable") {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
+// routeEnds kills what keeps the route, which the next one takes over and removes.
+func (r *wireguardRig) routeEnds(x *role) {
+	r.t.Helper()
+	x.process.Signal(syscall.SIGKILL)
+	<-x.process.Done()
+	if out := r.table(x); !strings.Contains(out, "via "+endpointLAN) {
+		r.t.Errorf("after a kill there is %q", out)
+	}
+	x.process = labtest.Start(r.t, x.host, x.log, nil, append([]string{r.program}, x.args...)...)
+	r.ready(x, 8452)
+	r.via(x, endpointLAN)
+	x.process.Signal(syscall.SIGTERM)
+	<-x.process.Done()
+	if out := r.table(x); out != "" {
+		r.t.Errorf("a graceful stop left %q", out)
+	}
 }
 
 // isolated wants a hostile cluster to reach an endpoint's own address, its own server, and nothing else.
