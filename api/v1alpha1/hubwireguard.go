@@ -28,6 +28,8 @@ type HubWireGuardEndpoint struct {
 	Address string `json:"address"`
 	// PublicKey is the WireGuard public key, base64.
 	PublicKey string `json:"publicKey"`
+	// Engine is that of its mesh, kernel or userspace: clusters probe their paths to the latter. Default userspace.
+	Engine string `json:"engine,omitempty"`
 }
 
 // KindClusterState is what 'tombolo cluster export' writes.

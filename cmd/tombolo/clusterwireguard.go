@@ -54,7 +54,7 @@ a secret from the hub; it keeps them while it is off, until 'tombolo cluster rem
 With --key it has made its own key, and the hub never sees the private one.
 
 With --directory the files of the cluster's side are written: cluster.secret,
-wireguard.key (not with --key), members.yaml and mesh.yaml, for 'tombolo mesh --config
+state/wireguard.key (not with --key), members.yaml and mesh.yaml, for 'tombolo mesh --config
 mesh.yaml'. Where the cluster reads them in another folder, --at names that.
 
 With --endpoint and --directory, and without a cluster, those of an endpoint are

@@ -61,7 +61,7 @@ func TestClusterWireGuard(t *testing.T) {
 	if mesh := privateFile(t, side, "mesh.yaml"); !strings.Contains(mesh, "- /etc/wg/cluster.secret\n") || !strings.Contains(mesh, "overlay4: 192.168.128.0/22\n") {
 		t.Errorf("%q", mesh)
 	}
-	secret, key := privateFile(t, side, "cluster.secret"), privateFile(t, side, "wireguard.key")
+	secret, key := privateFile(t, side, "cluster.secret"), privateFile(t, side, "state", "wireguard.key")
 	if members := privateFile(t, side, "members.yaml"); !strings.Contains(members, "endpointNames:\n      - wg1.example.com:51820\n") {
 		t.Errorf("%q", members)
 	}
@@ -73,10 +73,10 @@ func TestClusterWireGuard(t *testing.T) {
 	}
 	own := filepath.Join(dir, "c2")
 	out = must(t, "cluster", "wireguard", "c2", "--on", "--key", "AwIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "--directory", own)
-	if !strings.HasSuffix(out, "of its own\n") || !strings.Contains(privateFile(t, own, "mesh.yaml"), "privateKeyFile: "+own+"/wireguard.key\n") {
+	if !strings.HasSuffix(out, "of its own\n") || !strings.Contains(privateFile(t, own, "mesh.yaml"), "stateDir: "+own+"/state\n") {
 		t.Errorf("%q", out)
 	}
-	if _, err := os.Stat(filepath.Join(own, "wireguard.key")); err == nil {
+	if _, err := os.Stat(filepath.Join(own, "state", "wireguard.key")); err == nil {
 		t.Error("a private key that the hub cannot have")
 	}
 	if out := must(t, "cluster", "list"); !strings.Contains(out, "WIREGUARD") || !strings.Contains(out, "192.168.128.17") {

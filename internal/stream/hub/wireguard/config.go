@@ -21,6 +21,12 @@ const mostEndpoints = 8
 // clusterMark stands for the cluster's name in the address of its VPN server.
 const clusterMark = "{cluster}"
 
+// The engines of an endpoint's mesh.
+const (
+	engineUserspace = "userspace"
+	engineKernel    = "kernel"
+)
+
 // Config is the valid configuration of a seed. The zero value is none: every cluster is off.
 type Config struct {
 	Enabled   bool // for clusters that say nothing themselves
@@ -36,6 +42,7 @@ type Endpoint struct {
 	Address   string     `json:"address"` // host:port
 	PublicKey member.Key `json:"publicKey"`
 	Overlay4  netip.Addr `json:"overlay4"` // its own in the range
+	Kernel    bool       `json:"kernel,omitempty"`
 }
 
 // Configured says whether there is a range.
@@ -64,6 +71,14 @@ func Parse(raw *v1alpha1.HubWireGuardConfig, add conf.Report) Config {
 		out := Endpoint{Name: e.Name, Address: e.Address}
 		if _, err := id.ParseNode(e.Name); err != nil {
 			add(at+".name", "%v", err)
+		}
+		switch e.Engine {
+		case "", engineUserspace:
+		case engineKernel:
+			out.Kernel = true
+		default:
+			add(at+".engine", "%q is neither %s nor %s: clusters have to know which one it is", e.Engine,
+				engineUserspace, engineKernel)
 		}
 		names.once(e.Name, at+".name", add)
 		if _, err := policy.ParseTarget(e.Address); err != nil {

@@ -22,7 +22,8 @@ import (
 // Names of files in the directory of a side.
 const (
 	fileSecret  = "cluster.secret"
-	fileKey     = "wireguard.key"
+	stateDir    = "state" // of the mesh
+	fileKey     = stateDir + "/wireguard.key"
 	fileMembers = "members.yaml"
 	fileMesh    = "mesh.yaml"
 	// ForwardFile has the forwards of an endpoint.
@@ -134,7 +135,7 @@ type (
 		SecretFile    string   `yaml:"secretFile,omitempty"`
 		Endpoints     []string `yaml:"endpoints,omitempty"`
 		EndpointNames []string `yaml:"endpointNames,omitempty"`
-		Mesh          int      `yaml:"mesh"`
+		Mesh          int      `yaml:"mesh,omitempty"`
 	}
 	meshConfig struct {
 		typeMeta `yaml:",inline"`
@@ -142,11 +143,11 @@ type (
 			SecretFiles []string `yaml:"secretFiles"`
 		} `yaml:"cluster"`
 		Node struct {
-			Name string `yaml:"name"`
+			Name     string `yaml:"name"`
+			StateDir string `yaml:"stateDir"`
 		} `yaml:"node"`
 		Announce struct {
-			Overlay4       string `yaml:"overlay4"`
-			PrivateKeyFile string `yaml:"privateKeyFile"`
+			Overlay4 string `yaml:"overlay4"`
 		} `yaml:"announce"`
 		Sources struct {
 			File string `yaml:"file"`
@@ -174,7 +175,10 @@ func (s ClusterSide) Files(at string) ([]File, error) {
 	k := s.State.WireGuard
 	members := memberList{typeMeta: kind(v1alpha1.KindMemberList)}
 	for _, e := range s.Endpoints {
-		m := memberEntry{Name: e.Name, PublicKey: e.PublicKey.String(), Overlay4: e.Overlay4.String(), Mesh: pathProtocol}
+		m := memberEntry{Name: e.Name, PublicKey: e.PublicKey.String(), Overlay4: e.Overlay4.String()}
+		if !e.Kernel { // whose WireGuard answers no probes
+			m.Mesh = pathProtocol
+		}
 		if e.named() {
 			m.EndpointNames = []string{e.Address}
 		} else {
@@ -184,8 +188,8 @@ func (s ClusterSide) Files(at string) ([]File, error) {
 	}
 	mesh := meshConfig{typeMeta: kind(v1alpha1.KindMeshConfig)}
 	mesh.Cluster.SecretFiles = []string{path.Join(at, fileSecret)}
-	mesh.Node.Name = s.State.Cluster
-	mesh.Announce.Overlay4, mesh.Announce.PrivateKeyFile = k.Address, path.Join(at, fileKey)
+	mesh.Node.Name, mesh.Node.StateDir = s.State.Cluster, path.Join(at, stateDir)
+	mesh.Announce.Overlay4 = k.Address
 	mesh.Sources.File = path.Join(at, fileMembers)
 	mesh.Mesh.Overlay4 = s.Range
 	out := []File{{fileSecret, []byte(k.Secret + "\n")}}
