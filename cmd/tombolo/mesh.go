@@ -216,8 +216,8 @@ func (n *meshNode) make() (err error) {
 		n.cfg.mesh.ID = id.String()
 	}
 	n.cfg.mesh.Lease = n.member.Lease()
-	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Announcer: n.member,
-		Services: n.member})
+	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Listed: n.member,
+		Announcer: n.member, Services: n.member})
 	return err
 }
 

@@ -20,7 +20,7 @@ server of that cluster; everybody else is sent away. It needs no privilege, and 
 nothing in the kernel.
 
 A change of the file counts at once: connections of a cluster that is no longer in it
-end. A SIGTERM ends all of them: their clients go on by another endpoint.`,
+end. A SIGTERM ends all of them: their clients connect by another endpoint.`,
 		Example: `  tombolo config print --role vpn-forward --out forward.yaml
   tombolo vpn forward --config forward.yaml`,
 		Args: exactArgs(),

@@ -242,7 +242,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	}
 	for i := range result.Members {
 		if file := result.Members[i].Pair.File; file != "" {
-			if k, ok := m.o.Members.PairKeys(file); ok {
+			if k, ok := m.o.Listed.PairKeys(file); ok {
 				w.pairs[file] = k
 			}
 		}
@@ -273,7 +273,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 			w.certified[h.ID] = vouched{h.Key, h.Name}
 		}
 	}
-	m.o.Members.Suspect(down)
+	m.o.Listed.Suspect(down)
 	w.port, w.has = p.carrier.Port(), p.carrier.Has
 	w.addresses, w.endpoints = p.endpoints.Addresses(), p.endpoints.List()
 	if !before.probes() {

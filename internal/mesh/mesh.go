@@ -61,6 +61,10 @@ type Members interface {
 	Merged() roster.Result
 	AwaitSettled(ctx context.Context, most time.Duration) []string
 	Under(member string) []seal.ClusterID
+}
+
+// Listed is what a file of members has beside their facts.
+type Listed interface {
 	PairKeys(file string) (seal.Keys, bool) // of a secret that a member shares with this node alone
 	Suspect(down bool)                      // a member does not answer: names of endpoints may mean other addresses
 }
@@ -81,11 +85,12 @@ type Services interface {
 }
 
 // Options are what a Mesh gets from its owner. The discovery client, which the owner runs,
-// is Members, Announcer and Services.
+// is Members, Listed, Announcer and Services.
 type Options struct {
 	Log       *slog.Logger
 	Reg       prometheus.Registerer
 	Members   Members
+	Listed    Listed
 	Announcer Announcer
 	Services  Services
 }

@@ -68,7 +68,8 @@ func (s *state) status(now time.Time) Status {
 	out := Status{
 		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.cluster().name(), Secrets: s.clusters(),
 		Sourceless: s.cfg.Sourceless,
-		PublicKey:  s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.engine(), EngineWhy: s.cfg.chosen.why, Lazy: s.lazy(),
+		PublicKey:  s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.engine(),
+		EngineWhy: s.cfg.chosen.why, Lazy: s.lazy(),
 		Bypass:   s.set.Options.Bypass,
 		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges),
 		Closed:    closedMembers(s.ranges.known, s.set),

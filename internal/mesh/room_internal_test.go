@@ -108,7 +108,7 @@ func newRoom(t testing.TB, dir string, change func(*Config)) (*Mesh, *knower) {
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Members: k, Announcer: k, Services: k})
+	m, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(), Members: k, Listed: k, Announcer: k, Services: k})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,8 @@ func (e *end) leaves() bool {
 		return false
 	}
 	e.asked = false // once
-	used := slices.IndexFunc(e.remotes, func(r openvpn.Remote) bool { return r.Host == e.by.Addr().String() && r.Port == e.by.Port() })
+	by := openvpn.Remote{Host: e.by.Addr().String(), Port: e.by.Port()}
+	used := slices.Index(e.remotes, by)
 	next := max(used, 0) + 1
 	e.remotes = slices.Concat(e.remotes[next:], e.remotes[:next])
 	e.log.Warn("the server is silent, and its next address is tried", "by", e.by)

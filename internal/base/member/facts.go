@@ -31,7 +31,8 @@ type Facts struct {
 	Observed      []Observation  `json:"-"`                      // where it has seen other members
 }
 
-// Pair names the secret of a pair of nodes, which takes the place of the cluster's between them. The zero value is none.
+// Pair names the secret of a pair of nodes, which takes the place of the cluster's between them. The zero value is
+// none.
 type Pair struct {
 	File string `json:"file"`
 	ID   string `json:"id,omitempty"` // of the secret; empty: it has not been read

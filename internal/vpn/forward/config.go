@@ -51,8 +51,8 @@ func configure(raw v1alpha1.VPNForwardConfig, add conf.Report) Config {
 	c := Config{Protocol: cmp.Or(raw.Protocol, tcp), HealthListen: cmp.Or(raw.HealthListen, DefaultHealth), Log: raw.Log,
 		Clusters: make(map[netip.Addr]Cluster, len(raw.Clusters))}
 	var err error
-	if c.Listen, err = netip.ParseAddrPort(raw.Listen); err != nil || c.Listen.Port() == 0 || c.Listen.Addr().Zone() != "" ||
-		c.Listen.Addr().IsUnspecified() {
+	c.Listen, err = netip.ParseAddrPort(raw.Listen)
+	if at := c.Listen.Addr(); err != nil || c.Listen.Port() == 0 || at.Zone() != "" || at.IsUnspecified() {
 		add("listen", "%q is not this machine's address in the mesh and a port", raw.Listen)
 	}
 	if c.Protocol != tcp && c.Protocol != udp {

@@ -46,7 +46,8 @@ type Forwarder struct {
 
 // New makes a Forwarder. It opens nothing yet.
 func New(cfg Config, o Options) *Forwarder {
-	f := &Forwarder{cfg: cfg, clusters: cfg.Clusters, log: o.Log, reg: o.Reg, splicer: splice.New(), dial: (&net.Dialer{}).DialContext}
+	f := &Forwarder{cfg: cfg, clusters: cfg.Clusters, log: o.Log, reg: o.Reg, splicer: splice.New(),
+		dial: (&net.Dialer{}).DialContext}
 	f.table.most, f.table.each = connections, perCluster
 	f.metrics = telemetry.NewVPNForward(o.Reg, telemetry.VPNForwardReadings{
 		Open:     func() float64 { return float64(f.table.opened()) },

@@ -138,7 +138,7 @@ func (r *Router) resolve(ctx context.Context) {
 				}
 				k.why = why
 			} else {
-				k = r.at(e, k, at)
+				k = r.atLocked(e, k, at)
 			}
 			r.all[i] = k
 		})
@@ -170,8 +170,8 @@ func (r *Router) find(ctx context.Context, e Endpoint) (netip.Addr, string) {
 	return first, ""
 }
 
-// at is an endpoint at an address, if that can be a next hop. The caller holds mu.
-func (r *Router) at(e Endpoint, k known, at netip.Addr) known {
+// atLocked is an endpoint at an address, if that can be a next hop. The caller holds mu.
+func (r *Router) atLocked(e Endpoint, k known, at netip.Addr) known {
 	if k.addr != at {
 		k = known{addr: at}
 	}
