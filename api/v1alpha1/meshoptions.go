@@ -35,6 +35,9 @@ type MeshOptions struct {
 	Accept []string `json:"accept,omitempty"`
 	// Exclude are ranges that this node does not send into the mesh, whichever peer has them.
 	Exclude []string `json:"exclude,omitempty"`
+	// Masquerade are ranges beside this node whose packets it passes on into the mesh under its own overlay address. Peers
+	// see that address, and open nothing towards those ranges. Default none.
+	Masquerade []string `json:"masquerade,omitempty"`
 	// ClosedFor is how long packets for ranges of a member that is no longer heard of are lost
 	// instead of sent in clear. Default 168h.
 	ClosedFor Duration `json:"closedFor,omitempty"`

@@ -22,6 +22,7 @@ func (s *state) plan() topology.Input {
 	o := s.cfg.Options
 	o.Overlay6 = s.overlay.Prefix
 	o.Bypass, o.Accept, o.Exclude = s.set.Options.Bypass, s.set.Options.Accept, s.set.Options.Exclude
+	o.Masquerade = s.set.Options.Masquerade
 	in := topology.Input{
 		Self: s.facts(), Members: believed(result.Members, s.key.public), Options: o,
 		Health: s.world.health, Closed: s.ranges.known.closed(),

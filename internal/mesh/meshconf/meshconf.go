@@ -150,6 +150,7 @@ func (c Config) Fixed(next Config) []string {
 // restart is as it was. A join line is read at a start only, and is no change.
 func (c Config) Take(next Config) Config {
 	c.Options.Accept, c.Options.Exclude, c.Options.Bypass = next.Options.Accept, next.Options.Exclude, next.Options.Bypass
+	c.Options.Masquerade = next.Options.Masquerade
 	c.Policies, c.LazyAbove, c.STUN, c.Without = next.Policies, next.LazyAbove, next.STUN, next.Without
 	c.ClosedFor, c.Shared = next.ClosedFor, next.Shared
 	return c
@@ -203,6 +204,7 @@ func (r reading) options(raw v1alpha1.MeshOptions) topology.Options {
 		o.Accept = r.prefixes("mesh.accept", raw.Accept)
 	}
 	o.Exclude = r.prefixes("mesh.exclude", raw.Exclude)
+	o.Masquerade = r.prefixes("mesh.masquerade", raw.Masquerade)
 	if o.Link != "" && len(o.Link) <= 15 && (o.Link == "." || o.Link == ".." || strings.ContainsFunc(o.Link, notInLink)) {
 		r.add("mesh.link", "%q is no name of a link: letters, digits, '.', '_' and '-' are expected", o.Link)
 	}

@@ -51,6 +51,7 @@ func whole() string {
   keep: true
   accept: [10.0.0.0/8, "fd00::/8", 0.0.0.0/0]
   exclude: [10.1.0.0/16]
+  masquerade: [10.2.0.0/16]
   closedFor: 36h
   shared: true
   policies: [/etc/tombolo/policy.yaml]
@@ -82,6 +83,7 @@ func TestRead(t *testing.T) {
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
+			Masquerade: []netip.Prefix{p("10.2.0.0/16")},
 		},
 		Policies: []string{"/etc/tombolo/policy.yaml"}, STUN: []string{"stun.example.com:3478", "[2001:db8::1]:3478"},
 		Without: []string{"docker*", "eth?"}, Join: join, Hubs: []string{"hub.example.com:8443"},
@@ -104,7 +106,7 @@ func TestDefaults(t *testing.T) {
 		want := meshconf.Config{
 			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, Offloads: tunnel.AllOffloads(), PortMapping: true,
 		}
-		want.Options.Exclude = []netip.Prefix{}
+		want.Options.Exclude, want.Options.Masquerade = []netip.Prefix{}, []netip.Prefix{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(meshconf.Default(), want) {
 			t.Errorf("%q: got  %+v\nwant %+v", text, got, want)
 		}

@@ -219,14 +219,19 @@ func (d *draft) clamps(way plan.Key) []plan.Line {
 	return out
 }
 
-// masquerade returns what this machine itself sends a source that peers know: its
-// sockets took theirs before they were sent into the mesh.
+// masquerade gives what this machine itself sends a source that peers know: its sockets took theirs before they were
+// sent into the mesh. It does so for what is passed on from ranges that the configuration names.
 func (d *draft) masquerade() []plan.Line {
 	var out []plan.Line
 	for _, f := range families() {
 		if d.overlay(f.Family).IsValid() {
 			out = append(out, plan.Line{d.link(plan.KeyOut), plan.NotNamed(f.Src(), of(setOwn, f.Family)),
 				plan.If(plan.KeyOwner, "local"), plan.Do("masquerade")})
+		}
+	}
+	for _, p := range d.o.Masquerade {
+		if f := plan.FamilyOf(p.Addr()); d.overlay(f).IsValid() {
+			out = append(out, plan.Line{d.link(plan.KeyOut), plan.Within(f.Src(), p), plan.Do("masquerade")})
 		}
 	}
 	return out

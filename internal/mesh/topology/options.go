@@ -33,6 +33,8 @@ type Options struct {
 	Overlay4 netip.Prefix // the pool; not valid: none
 	Accept   []netip.Prefix
 	Exclude  []netip.Prefix
+	// Masquerade are ranges beside this node that go into the mesh under its own address.
+	Masquerade []netip.Prefix
 }
 
 // Marks are bits of the packets' mark: Own is set on the socket, Mesh on what is to be

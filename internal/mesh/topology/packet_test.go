@@ -4,6 +4,7 @@ package topology_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -153,6 +154,27 @@ func TestWayOfPackets(t *testing.T) {
 		p := plan.Packet{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(pod2), Out: link, Local: true}
 		if v := e.state.Tables[0].Walk("source", &p); v.Do != want {
 			t.Errorf("with source %s: %v, want %s", src, v, want)
+		}
+	}
+}
+
+// What other machines send into the mesh has this node's address, if their range is configured, and is dropped otherwise.
+func TestMasqueradeOfOthers(t *testing.T) {
+	in := three()
+	in.Options.Masquerade = prefixes("10.60.1.0/24", "fd60::/64")
+	s, _, _ := topology.Plan(in)
+	for src, want := range map[string]string{"10.60.1.21": "masquerade", "fd60::1": "masquerade", "10.60.2.21": "accept", pod1: "accept"} {
+		dst := pod2
+		if strings.Contains(src, ":") {
+			dst = "fd10:2::1"
+		}
+		p := plan.Packet{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), In: "lan", Out: link}
+		if v := s.Tables[0].Walk("source", &p); v.Do != want {
+			t.Errorf("from %s: %v, want %s", src, v, want)
+		}
+		drops := want == "accept" && src != pod1
+		if v := s.Tables[0].Walk("leaving", &p); want == "accept" && (v.Do == "drop") != drops {
+			t.Errorf("from %s, leaving: %v", src, v)
 		}
 	}
 }

@@ -87,7 +87,7 @@ cluster: {secretFiles: [%[1]s/cluster.secret]}
 node: {name: %[2]s, stateDir: %[1]s/state, runDir: %[1]s/run}
 announce: {overlay4: %[3]s}
 sources: {file: %[1]s/members.yaml}
-mesh: {overlay4: 192.168.128.0/22, engine: auto, portMapping: false}
+mesh: {overlay4: 192.168.128.0/22, engine: auto, portMapping: false, masquerade: [10.60.1.0/24]}
 cache: false
 log: {level: debug}
 `, n.dir, n.name, n.overlay))
@@ -177,6 +177,11 @@ func TestVPNOverWireGuard(t *testing.T) {
 	}
 	machine, other, moved := r.server("e1", endpointAddr), r.server("e2", otherEndpointAddr), r.server("e2b", movedEndpointAddr)
 	third := r.seedLAN(machine, other)
+	for _, h := range []*lab.Host{machine, other} { // which pass packets of others on
+		if err := h.Sysctl("ipv4/ip_forward", "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.mesh(e1, machine, clusters, "")
 	r.mesh(e2, other, clusters, "")
 	reach := func(more string) string {
@@ -231,6 +236,13 @@ func TestVPNOverWireGuard(t *testing.T) {
 	route := r.startEnd(third, "routes", "routes", config)
 	r.ready(route, 8452)
 	r.via(route, otherLAN)
+	reaches := func() error {
+		if !pings(third, firstCluster) {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	r.eventually("another machine of the seed reaches the cluster", reconnectWithin, route, reaches)
 
 	t.Run("clusters do not see each other, nor the seed", func(t *testing.T) { r.isolated(c2, e1) })
 
@@ -258,6 +270,7 @@ func TestVPNOverWireGuard(t *testing.T) {
 
 	took = r.via(route, endpointLAN)
 	t.Attr("figure", fmt.Sprintf("after that the route of another machine had to be waited for: %v", took.Round(100*time.Millisecond)))
+	r.eventually("it reaches the cluster by the other endpoint", reconnectWithin, route, reaches)
 	r.routeEnds(route)
 
 	r.mesh(e2, moved, clusters, "")

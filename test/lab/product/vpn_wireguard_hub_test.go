@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package product
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
+)
+
+// TestWireGuardByTheHub: what the hub writes for an endpoint and for a cluster is all that their meshes and the forward
+// need, and a cluster that is switched off is let in no more.
+func TestWireGuardByTheHub(t *testing.T) {
+	t.Parallel()
+	r := &wireguardRig{vpnRig: &vpnRig{rig: newRig(t, "wghub", 1, 1)}, nodes: map[string]*meshNode{}}
+	r.vpnDir = r.dir
+	e1 := r.node("e1", endpointOverlay)
+	config := filepath.Join(r.directory("config"), "hub.yaml")
+	if err := os.WriteFile(config, []byte(fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
+kind: HubConfig
+clusters: [{name: c1}]
+wireguard:
+  range: 192.168.128.0/22
+  vpnServer: "{cluster}.seed.test:7000"
+  endpoints: [{name: e1, address: "%s:51820", publicKey: "%s"}]
+`, endpointAddr, e1.key)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	state, run := r.directory("hub"), r.directory("run")
+	r.hub = &role{host: r.world.Control, log: filepath.Join(r.dir, "hub.log"), writable: []string{state, run}, args: []string{
+		"hub", "--config", config, "--state-dir", state, "--run-dir", run, "--listen", ":8443", "--advertise", lab.ControlAddr + ":8443"}}
+	r.startHub()
+
+	side := filepath.Join(r.dir, "c1-side")
+	r.verb("cluster", "wireguard", "c1", "--on", "--directory", side)
+	r.verb("cluster", "wireguard", "--endpoint", "e1", "--directory", e1.dir)
+	machine := r.server("e1", endpointAddr)
+	r.serve(machine, endpointAddr+":7000", "c1") // the cluster's server
+	names := r.file(e1, "hosts", "127.0.0.1 localhost\n"+endpointAddr+" c1.seed.test\n")
+	members, err := os.ReadFile(filepath.Join(e1.dir, "members.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(members), "members:\n")
+	r.mesh(e1, machine, list, names)
+
+	// The cluster's files are taken as they are, but for where its sockets are.
+	mesh := filepath.Join(side, "mesh.yaml")
+	text, err := os.ReadFile(mesh)
+	c1 := &meshNode{name: "c1", dir: side, role: &role{host: r.world.Sites[0].Agents[0], log: filepath.Join(r.dir, "mesh-c1.log"),
+		args: []string{r.program, "mesh", "--config", mesh}}}
+	changed := strings.Replace(string(text), "node:\n", "node:\n  runDir: "+side+"/run\n", 1)
+	if err := errors.Join(err, os.WriteFile(mesh, []byte(changed), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c1.process = labtest.Start(t, c1.host, c1.log, nil, c1.args...)
+	r.meets(c1, "e1", endpointAddr)
+
+	hosts := []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, names}
+	forward := &role{host: machine, log: filepath.Join(r.dir, "forward.log")}
+	forward.process = labtest.Start(t, machine, forward.log, nil,
+		append(hosts, r.program, "vpn", "forward", "--config", filepath.Join(e1.dir, "forward.yaml"))...)
+	greets := func() error {
+		conn, _, err := r.dialFrom(c1.host, endpointOverlay+":1194")
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	r.eventually("the cluster reaches its server by the endpoint", reconnectWithin, forward, greets)
+
+	r.verb("cluster", "wireguard", "c1", "--off")
+	r.verb("cluster", "wireguard", "--endpoint", "e1", "--directory", e1.dir)
+	r.eventually("it is let in no more", reconnectWithin, forward, func() error {
+		if greets() == nil {
+			return errors.New("it is")
+		}
+		return nil
+	})
+}
