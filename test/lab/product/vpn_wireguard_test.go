@@ -155,6 +155,14 @@ func pings(h *lab.Host, to string) bool {
 	return err == nil
 }
 
+// answers wants an address to answer a host.
+func answers(h *lab.Host, to string) error {
+	if !pings(h, to) {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
 // TestVPNOverWireGuard: two clusters behind NATs reach two endpoint machines of a seed over WireGuard, each with a secret
 // of its own. The VPN of the first one goes by the endpoint that its address prefers, and by the other one when that
 // dies; it follows the first one to another machine. The second cluster is a hostile one.
@@ -177,11 +185,6 @@ func TestVPNOverWireGuard(t *testing.T) {
 	}
 	machine, other, moved := r.server("e1", endpointAddr), r.server("e2", otherEndpointAddr), r.server("e2b", movedEndpointAddr)
 	third := r.seedLAN(machine, other)
-	for _, h := range []*lab.Host{machine, other} { // which pass packets of others on
-		if err := h.Sysctl("ipv4/ip_forward", "1"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	r.mesh(e1, machine, clusters, "")
 	r.mesh(e2, other, clusters, "")
 	reach := func(more string) string {
@@ -236,12 +239,7 @@ func TestVPNOverWireGuard(t *testing.T) {
 	route := r.startEnd(third, "routes", "routes", config)
 	r.ready(route, 8452)
 	r.via(route, otherLAN)
-	reaches := func() error {
-		if !pings(third, firstCluster) {
-			return errors.New("no answer")
-		}
-		return nil
-	}
+	reaches := func() error { return answers(third, firstCluster) }
 	r.eventually("another machine of the seed reaches the cluster", reconnectWithin, route, reaches)
 
 	t.Run("clusters do not see each other, nor the seed", func(t *testing.T) { r.isolated(c2, e1) })
@@ -276,15 +274,10 @@ func TestVPNOverWireGuard(t *testing.T) {
 	r.mesh(e2, moved, clusters, "")
 	took = r.meets(c1, "e2", movedEndpointAddr)
 	t.Attr("figure", fmt.Sprintf("an endpoint is found by its name at another machine: %v", took.Round(100*time.Millisecond)))
-	r.eventually("it answers there", reconnectWithin, e2.role, func() error {
-		if !pings(c1.host, otherOverlay) {
-			return errors.New("no answer")
-		}
-		return nil
-	})
+	r.eventually("it answers there", reconnectWithin, e2.role, func() error { return answers(c1.host, otherOverlay) })
 }
 
-// seedLAN puts the endpoint machines and a third one into one network.
+// seedLAN puts the endpoint machines, which pass on packets, and a third one into one network.
 func (r *wireguardRig) seedLAN(machine, other *lab.Host) (third *lab.Host) {
 	r.t.Helper()
 	lan, err := r.lab.Host("seedlan")
@@ -293,7 +286,8 @@ func (r *wireguardRig) seedLAN(machine, other *lab.Host) (third *lab.Host) {
 	}
 	if err == nil {
 		err = errors.Join(lab.LAN(lan, "lan0", "10.60.1.254/24"), lab.Join(lan, "lan0", machine, "lan", endpointLAN+"/24"),
-			lab.Join(lan, "lan0", other, "lan", otherLAN+"/24"), lab.Join(lan, "lan0", third, "lan", thirdLAN+"/24"))
+			lab.Join(lan, "lan0", other, "lan", otherLAN+"/24"), lab.Join(lan, "lan0", third, "lan", thirdLAN+"/24"),
+			machine.Sysctl("ipv4/ip_forward", "1"), other.Sysctl("ipv4/ip_forward", "1"))
 	}
 	if err != nil {
 		r.t.Fatal(err)
