@@ -80,8 +80,9 @@ func newClusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "remove CLUSTER", Short: "Unregister a cluster, with its tokens, names, client certificates and sockets",
 		Long: `Unregister a cluster, with its tokens, the names of its agents and nodes, its
-client certificates and requested sockets. While agents or nodes are connected, or a
-token can be used, it is refused; --force revokes all of that. No certificate of the
+client certificates and requested sockets. While agents or nodes are connected, a token
+can be used, a backend carries streams, or WireGuard is on, it is refused; --force
+revokes and ends all of that. No certificate of the
 cluster counts afterwards, even if a cluster of that name is registered again:
 everybody joins again.`,
 		Example: "  tombolo cluster remove pord\n  tombolo cluster remove c1 --force",
@@ -111,7 +112,7 @@ everybody joins again.`,
 		},
 	}
 	cmd.ValidArgsFunction = completeCluster(&remote)
-	cmd.Flags().BoolVar(&force, "force", false, "also while agents or nodes are connected, or a token can be used")
+	cmd.Flags().BoolVar(&force, "force", false, "also while somebody uses the cluster, or could join it")
 	remote.register(cmd)
 	out.register(cmd)
 	return cmd

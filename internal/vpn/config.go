@@ -237,6 +237,7 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 		}
 		c.Servers = append(c.Servers, r)
 	}
+	c.checkRoutes(add)
 	overlaps("ranges", parts, c.Ranges, add)
 	if last := c.Table + len(c.Servers) - 1; c.Table < 253 && last >= 253 {
 		add("table", "%d tunnels need as many tables, and %d is the machine's own: begin with 256 or a lower one",
@@ -246,6 +247,26 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 		add("rule", "%d tunnels need as many priorities before 32766", len(c.Servers))
 	}
 	return c
+}
+
+// checkRoutes reports routes into a tunnel that contain what the tunnel itself dials: it would carry its own packets.
+// Names are not resolved.
+func (c ClientConfig) checkRoutes(add conf.Report) {
+	for _, r := range c.Servers {
+		dials := r.remotes
+		if r.proxy != nil {
+			dials = []openvpn.Remote{{Host: r.proxy.Host}}
+		}
+		for _, d := range dials {
+			a, err := netip.ParseAddr(d.Host)
+			for i, route := range c.Routes {
+				if err == nil && route.Contains(a.Unmap()) {
+					add(fmt.Sprintf("routes[%d]", i), "%v contains %v, which the tunnel itself dials: leave that address out",
+						route, a)
+				}
+			}
+		}
+	}
 }
 
 // own reads an address of this machine by which endpoints are preferred; not valid: there is none.

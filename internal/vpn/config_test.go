@@ -62,6 +62,8 @@ func TestClientConfig(t *testing.T) {
 		"a header alone":  {"1194'}", "1194', proxy: {address: 'p:1', header: X}}", "servers[0].proxy.destination"},
 		"one transfer":    {"1194'}", "1194'}, {address: 'b:1194'}", "192.168.123.0/24, the transfer network of servers[0], and 192.168.123.0/24, the transfer network of servers[1]"},
 		"several routes":  {"ranges: [{range: 10.244.0.0/16}]", "routes: [10.0.0.0/16]\nservers: [{address: 'a:1'}, {address: 'b:1'}]", "servers"},
+		"its own server":  {"ranges: [{range: 10.244.0.0/16}]\nservers: [{address: 'vpn.example.com:1194'}]", "routes: [10.0.0.0/16]\nservers: [{address: '10.0.3.4:1194'}]", "routes[0]: 10.0.0.0/16 contains 10.0.3.4"},
+		"its own proxy":   {"ranges: [{range: 10.244.0.0/16}]\nservers: [{address: 'vpn.example.com:1194'}]", "routes: [10.0.0.0/16]\nservers: [{address: '10.0.3.4:1194', proxy: {address: '10.1.0.1:1'}}]", ""},
 		"a link":          {"servers:", "link: fourteenletter\nservers:", "link"},
 		"addresses":       {"address: 'vpn.example.com:1194'", "addresses: ['192.168.128.1:1194', '192.168.128.2:1194']", ""},
 		"preferred":       {"servers: [{address: 'vpn.example.com:1194'", "prefer: 192.168.128.17\nservers: [{addresses: ['a:1', 'b:1']", ""},

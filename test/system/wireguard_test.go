@@ -53,7 +53,7 @@ func TestWireGuardRange(t *testing.T) {
 	if free := gauge(t, h.reg, "tombolo_hub_wireguard_addresses_free"); free != 1005 || gauge(t, h.reg, "tombolo_hub_wireguard_clusters") != 2 {
 		t.Errorf("%v are free", free)
 	}
-	h.call(http.MethodDelete, "/v1/clusters/c1", nil, &admin.ClusterRemoval{})
+	h.call(http.MethodDelete, "/v1/clusters/c1?force=true", nil, &admin.ClusterRemoval{})
 	var records []audit.Record
 	for _, want := range []string{"mode inherit, address 192.168.128.16", "the keys of cluster c1"} {
 		runtest.Eventually(t, "a record says "+want, func() bool {

@@ -86,6 +86,7 @@ func TestMetrics(t *testing.T) {
 	agent.Dials.WithLabelValues("ok").Inc()
 	agent.StreamEnds.WithLabelValues("ok").Inc()
 	agent.Renewals.WithLabelValues("ok").Inc()
+	agent.Ports.WithLabelValues("registry", "ok").Inc()
 
 	families, err := reg.Gather()
 	if err != nil {
@@ -110,7 +111,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(families) != 36+16+2 {
+	if len(families) != 37+17+2 {
 		t.Errorf("%d families are gathered: a metric is missing from this test, or new", len(families))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -95,11 +96,25 @@ func (c *cluster) backendStreams() (n int64) {
 	return n
 }
 
-// backendUses is what all clusters have of backends.
-func (r *registry) backendUses() map[string]backend.Use {
+// backendUses is what all clusters have of the backends that are in force.
+func (r *registry) backendUses(t backend.Table) map[string]backend.Use {
 	out := map[string]backend.Use{}
-	r.each(func(c *cluster) { out[c.name.String()] = c.backendUse() })
+	r.each(func(c *cluster) {
+		u := c.backendUse()
+		u.By, u.Ready = t.Of(u.Own), c.ready() > 0
+		out[c.name.String()] = u
+	})
 	return out
+}
+
+// ready counts the sessions that take streams.
+func (c *cluster) ready() (n int) {
+	for _, s := range c.live() {
+		if !s.draining.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // carry opens a stream by the backend of the cluster.
@@ -122,10 +137,8 @@ func (dl *dialer) dialBackend(ctx context.Context, u *backendUse, t backend.Tabl
 		return nil, fault.Newf(fault.CodeRequest, "backend %s carries no datagrams", u.name).
 			Hint("move the cluster to its agents: tombolo cluster backend %s %s", u.cluster.name, backend.Agents)
 	}
-	if d.policy.Name != "" && dl.access.Configured() { // to where it leads is known behind the proxy alone
-		return nil, fault.Newf(fault.CodePolicyDenied, "backend %s gets no names under the hub's policy", u.name).
-			Whyf("it would choose among the addresses of %s without asking the policy", d.policy.Name).
-			Hint("dial an address, or move the cluster to its agents")
+	if err := dl.forProxy(u.name, d.policy); err != nil {
+		return nil, err
 	}
 	p, err := t.Proxy(u.name, u.cluster.name)
 	if err != nil {
@@ -140,6 +153,23 @@ func (dl *dialer) dialBackend(ctx context.Context, u *backendUse, t backend.Tabl
 	}
 	dl.metrics.Streams.Inc()
 	return &hubStream{Stream: dl.splicer.Side(conn), parts: dl.parts, by: u, request: d.policy}, nil
+}
+
+// forProxy refuses what a proxy must not be asked for. It dials from its own network, and there is no list of an agent:
+// names, which it would resolve by itself, and special addresses could lead to what is not the cluster's.
+func (dl *dialer) forProxy(name string, q policy.Request) error {
+	denied := fault.Newf(fault.CodePolicyDenied, "backend %s does not get this destination", name)
+	q.Own = dl.own.FromHere()
+	switch special := policy.Special(q.Addr); {
+	case q.Name != "":
+		return denied.Whyf("it would choose among the addresses of %s, and nobody would judge them", q.Name).
+			Hint("dial an address, or move the cluster to its agents")
+	case q.MeetsOwn():
+		return denied.Whyf("it is a listener of the hub")
+	case special != "":
+		return denied.Whyf("it is %s", special)
+	}
+	return nil
 }
 
 // apiBackends says what carries the dials of each cluster, and what keeps a backend from being removed.
@@ -167,12 +197,9 @@ func (ap *api) apiBackends(*http.Request) (any, error) {
 func (ap *api) backendOf(c *cluster, t backend.Table) admin.ClusterBackend {
 	u := c.backendUse()
 	out := admin.ClusterBackend{Name: c.name.String(), Backend: t.Of(u.Own), Own: u.Own != "", Open: u.Open}
-	agents, streams := 0, int64(0)
+	streams := int64(0)
 	for _, s := range c.live() {
 		streams += s.streams.Load()
-		if !s.draining.Load() {
-			agents++
-		}
 	}
 	if streams > 0 {
 		out.Open[backend.Agents] = int(streams)
@@ -184,7 +211,7 @@ func (ap *api) backendOf(c *cluster, t backend.Table) admin.ClusterBackend {
 		}
 	}
 	c.mu.Unlock()
-	out.Constraints = constraintsOf(out, agents)
+	out.Constraints = constraintsOf(out, c.ready())
 	return out
 }
 
@@ -227,18 +254,19 @@ func (ap *api) apiChooseBackend(r *http.Request) (any, error) {
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	ap.moving.Lock() // against a reload that takes the backend away
-	defer ap.moving.Unlock()
 	t := ap.settings.Load().backends
-	if err := t.Choose(name, q.Backend, ap.clusters.backendUses()); err != nil {
-		return nil, err
-	}
-	before := t.Of(c.ownBackend())
-	if next := t.Of(q.Backend); next != before && !q.Force {
-		if err := ap.carries(r.Context(), c, t, next); err != nil {
+	if next := t.Of(q.Backend); next != t.Of(c.ownBackend()) && !q.Force {
+		if err := ap.carries(r.Context(), c, t, next); err != nil { // it may take its time
 			return nil, err
 		}
 	}
+	ap.moving.Lock() // against a reload that takes the backend away
+	defer ap.moving.Unlock()
+	t = ap.settings.Load().backends
+	if err := t.Choose(name, q.Backend, ap.clusters.backendUses(t)); err != nil {
+		return nil, err
+	}
+	before := t.Of(c.ownBackend())
 	if err := ap.state.SetBackend(name, q.Backend, ap.now()); err != nil {
 		return nil, err
 	}
@@ -257,10 +285,8 @@ func (ap *api) apiChooseBackend(r *http.Request) (any, error) {
 func (ap *api) carries(ctx context.Context, c *cluster, t backend.Table, name string) error {
 	const force = "repeat with --force to move it all the same"
 	if name == backend.Agents {
-		for _, s := range c.live() {
-			if !s.draining.Load() {
-				return nil
-			}
+		if c.ready() > 0 {
+			return nil
 		}
 		return noAgent(c.name, c.agents(), ap.now()).Hint(force)
 	}

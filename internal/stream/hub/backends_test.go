@@ -141,11 +141,11 @@ func TestAClusterMovesToAnotherBackend(t *testing.T) {
 	}
 	none := Config{Reloadable: *r.settings.Load()}
 	none.backends = backend.Table{}
-	if err := none.backends.Replaces(r.clusters.backendUses()); !fault.Has(err, fault.CodeBackendInUse) {
+	if err := none.backends.Replaces(r.clusters.backendUses(r.settings.Load().backends)); !fault.Has(err, fault.CodeBackendInUse) {
 		t.Errorf("it may be removed: %v", err)
 	}
 	must(t, open.Close())
-	if err := none.backends.Replaces(r.clusters.backendUses()); err != nil {
+	if err := none.backends.Replaces(r.clusters.backendUses(r.settings.Load().backends)); err != nil {
 		t.Errorf("it may not be removed: %v", err)
 	}
 	if _, f := r.move("vpn", false); f != nil { // and back
@@ -188,7 +188,7 @@ func TestAChoiceOutlivesTheHub(t *testing.T) {
 		p := &parts{cfg: r.cfg, state: r.state, now: r.now, clusters: newRegistry(nil, r.clusters.counted)}
 		p.cfg.backends = t
 		err := p.loadState()
-		return p.clusters.backendUses(), err
+		return p.clusters.backendUses(t), err
 	}
 	if got, err := restarted(r.settings.Load().backends); err != nil || got["c1"].Own != "vpn" || got["c2"].Own != "" {
 		t.Errorf("%+v, %v", got, err)
@@ -213,15 +213,14 @@ func TestWhatNoProxyCarries(t *testing.T) {
 	if _, err := r.dial("10.0.0.1:53", wire.NetworkUDP); !fault.Has(err, fault.CodeRequest) {
 		t.Errorf("datagrams: %v", err)
 	}
-	s, err := r.dial("db.svc:443", wire.NetworkTCP)
-	must(t, err)
-	s.Close()
+	for _, target := range []string{"db.svc:443", "169.254.169.254:80", "127.0.0.1:9901", "[::ffff:127.0.0.1]:9901", "0.0.0.0:1"} {
+		if _, err := r.dial(target, wire.NetworkTCP); !fault.Has(err, fault.CodePolicyDenied) {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
 	p, _ := policy.Compile([]policy.Rule{{Name: "all", Destination: []string{"*"}}}, nil)
 	r.access.Replace(true, map[string]*policy.Policy{"f": p})
-	if _, err := r.dial("db.svc:443", wire.NetworkTCP); !fault.Has(err, fault.CodePolicyDenied) {
-		t.Errorf("a name under a policy: %v", err)
-	}
-	s, err = r.dial("10.0.0.1:443", wire.NetworkTCP)
+	s, err := r.dial("10.0.0.1:443", wire.NetworkTCP)
 	must(t, err)
 	s.Close()
 }
@@ -238,9 +237,18 @@ func TestARemovedClusterEndsWhatItsBackendCarries(t *testing.T) {
 	echoed(t, s, "by 10.0.0.1:443: ", "x")
 	c, err := r.clusters.get(clusterOf(t, "c1"))
 	must(t, err)
+	if f := inUse(admin.ClusterInfo{Name: "c1"}, c.backendStreams()); f == nil || f.Code != fault.CodeClusterInUse {
+		t.Errorf("it may be removed under a stream: %v", f)
+	}
+	if f := inUse(admin.ClusterInfo{Name: "c1", WireGuard: "192.168.128.16"}, 0); f == nil || !strings.Contains(f.Why, "192.168.128.16") {
+		t.Errorf("it may be removed while it is on in the WireGuard network: %v", f)
+	}
 	r.clusters.remove(c.name)
 	if n := r.dials.endGone(c); n != 1 {
 		t.Errorf("%d streams ended", n)
+	}
+	if f := r.dials.gone(s.(*hubStream)); f == nil { // as one that was dialled meanwhile
+		t.Error("one that came later would stay")
 	}
 	if _, err := s.Read(make([]byte, 1)); err == nil {
 		t.Error("it lives on")

@@ -32,15 +32,9 @@ func (ap *api) apiClusters(*http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	wg, err := ap.state.WireGuard()
+	served, err := ap.servedByWireGuard()
 	if err != nil {
 		return nil, err
-	}
-	cfg, served := ap.settings.Load().wireguard, map[string]string{}
-	for _, k := range wg {
-		if cfg.Serves(k) {
-			served[k.Name] = addressOf(k)
-		}
 	}
 	out := admin.ClusterList{Meta: meta("ClusterList"), Clusters: []admin.ClusterInfo{}}
 	for _, c := range ap.clusters.all() {
@@ -49,6 +43,18 @@ func (ap *api) apiClusters(*http.Request) (any, error) {
 		out.Clusters = append(out.Clusters, info)
 	}
 	return out, nil
+}
+
+// servedByWireGuard are the addresses of the clusters that are on in the WireGuard network, by name.
+func (ap *api) servedByWireGuard() (map[string]string, error) {
+	all, err := ap.state.WireGuard()
+	cfg, out := ap.settings.Load().wireguard, map[string]string{}
+	for _, k := range all {
+		if cfg.Serves(k) {
+			out[k.Name] = addressOf(k)
+		}
+	}
+	return out, err
 }
 
 // openTokens counts the tokens of each cluster that can be used still.
@@ -91,8 +97,13 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	served, err := ap.servedByWireGuard()
+	if err != nil {
+		return nil, err
+	}
 	info := ap.clusterInfo(c, state.Cluster{}, open[name.String()])
-	if f := inUse(info); f != nil && r.URL.Query().Get("force") != "true" {
+	info.WireGuard = served[name.String()]
+	if f := inUse(info, c.backendStreams()); f != nil && r.URL.Query().Get("force") != "true" {
 		return nil, f
 	}
 	gone, err := ap.credentials.RemoveCluster(name) // from now on nobody of it comes in
@@ -131,15 +142,19 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 }
 
 // inUse refuses the removal of a cluster that somebody uses, or can join; nil if nobody does.
-func inUse(c admin.ClusterInfo) *fault.Fault {
+func inUse(c admin.ClusterInfo, byProxies int64) *fault.Fault {
 	var uses []string
 	for _, one := range []struct {
 		n    int
 		what string
-	}{{c.Agents, "agents connected"}, {c.Nodes, "nodes connected"}, {c.Tokens, "tokens that can be used"}} {
+	}{{c.Agents, "agents connected"}, {c.Nodes, "nodes connected"}, {c.Tokens, "tokens that can be used"},
+		{int(byProxies), "streams by a backend other than agents"}} {
 		if one.n > 0 {
 			uses = append(uses, fmt.Sprintf("%s: %d", one.what, one.n))
 		}
+	}
+	if c.WireGuard != "" {
+		uses = append(uses, "on in the WireGuard network, whose keys and address "+c.WireGuard+" would be lost")
 	}
 	if len(uses) == 0 {
 		return nil

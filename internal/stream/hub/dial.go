@@ -93,6 +93,12 @@ func (dl *dialer) dial(ctx context.Context, name id.Cluster, d wire.Dial, at *re
 		stream.Reset(splice.ResetCode(fault.CodePolicyDenied))
 		return nil, authz.Denied(r, stream.request)
 	}
+	if _, proxied := stream.by.(*backendUse); proxied {
+		if f := dl.gone(stream); f != nil { // while it was dialled; from now on a removal finds it
+			stream.Cut(f)
+			return nil, f
+		}
+	}
 	return stream, nil
 }
 

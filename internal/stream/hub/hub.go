@@ -200,7 +200,7 @@ func (p *parts) loadState() error {
 		}
 		p.clusters.add(name).chooseBackend(rec.Backend)
 	}
-	if err := p.cfg.backends.Replaces(p.clusters.backendUses()); err != nil {
+	if err := p.cfg.backends.Replaces(p.clusters.backendUses(p.cfg.backends)); err != nil {
 		return err
 	}
 	return p.fitWireGuard(p.cfg.wireguard)
@@ -315,7 +315,7 @@ func (h *Hub) Reload(next Config) error {
 	}
 	h.moving.Lock()
 	defer h.moving.Unlock()
-	if err := next.backends.Replaces(h.clusters.backendUses()); err != nil {
+	if err := next.backends.Replaces(h.clusters.backendUses(h.settings.Load().backends)); err != nil {
 		return err
 	}
 	h.wireguard.Lock() // no cluster gets an address of a range that is going

@@ -50,6 +50,11 @@ wireguard:
 		t.Fatal(err)
 	}
 	_, list, _ := strings.Cut(string(members), "members:\n")
+	r.more = ", policies: [" + r.file(e1, "policy.yaml", `apiVersion: tombolo.dev/v1alpha1
+kind: AccessPolicy
+rules: [{name: forward, sources: [192.168.128.0/22], allow: ["`+endpointOverlay+`:1194"]}]
+`) + "]"
+	r.serve(machine, "0.0.0.0:7001", "c1") // as an sshd or a kubelet would listen
 	r.mesh(e1, machine, list, names)
 
 	// The cluster's files are taken as they are, but for where its sockets are.
@@ -76,6 +81,10 @@ wireguard:
 		return err
 	}
 	r.eventually("the cluster reaches its server by the endpoint", reconnectWithin, forward, greets)
+	if conn, _, err := r.dialFrom(c1.host, endpointOverlay+":7001"); err == nil {
+		conn.Close()
+		t.Error("it reaches another port of the endpoint")
+	}
 
 	r.verb("cluster", "wireguard", "c1", "--off")
 	r.verb("cluster", "wireguard", "--endpoint", "e1", "--directory", e1.dir)

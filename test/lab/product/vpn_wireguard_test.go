@@ -44,6 +44,7 @@ type meshNode struct {
 type wireguardRig struct {
 	*vpnRig
 	nodes map[string]*meshNode
+	more  string // in the section mesh of all that it starts
 }
 
 // node makes the keys and the state of a machine.
@@ -87,10 +88,10 @@ cluster: {secretFiles: [%[1]s/cluster.secret]}
 node: {name: %[2]s, stateDir: %[1]s/state, runDir: %[1]s/run}
 announce: {overlay4: %[3]s}
 sources: {file: %[1]s/members.yaml}
-mesh: {overlay4: 192.168.128.0/22, engine: auto, portMapping: false, masquerade: [10.60.1.0/24]}
+mesh: {overlay4: 192.168.128.0/22, engine: auto, portMapping: false, masquerade: [10.60.1.0/24]%[4]s}
 cache: false
 log: {level: debug}
-`, n.dir, n.name, n.overlay))
+`, n.dir, n.name, n.overlay, r.more))
 	line := []string{r.program, "mesh", "--config", config}
 	if hosts != "" {
 		line = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, hosts}, line...)

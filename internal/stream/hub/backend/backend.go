@@ -164,8 +164,10 @@ func (t Table) unknown(name string) *fault.Fault {
 
 // Use is what a cluster has of backends.
 type Use struct {
-	Own  string         // its own choice; empty: none
-	Open map[string]int // streams, by backend
+	Own   string         // its own choice; empty: none
+	By    string         // what carries its dials now
+	Open  map[string]int // streams, by backend
+	Ready bool           // agents could carry them
 }
 
 // Choose judges whether a cluster may have a backend of its own; empty: that of the default. others are the choices of
@@ -195,10 +197,20 @@ func (t Table) Choose(c id.Cluster, name string, others map[string]Use) error {
 // nobody uses it any more.
 func (t Table) Replaces(uses map[string]Use) error {
 	var why []string
+	single := map[string]string{} // who has a proxy of one cluster
 	for _, c := range slices.Sorted(maps.Keys(uses)) {
 		u := uses[c]
-		if u.Own != "" && u.Own != Agents && t.find(u.Own) == nil {
+		p := t.find(u.Own)
+		switch gone := u.By != Agents && t.find(u.By) == nil; {
+		case u.Own != "" && u.Own != Agents && p == nil:
 			why = append(why, fmt.Sprintf("cluster %s has %s", c, u.Own))
+		case p != nil && p.single():
+			if other := single[u.Own]; other != "" {
+				why = append(why, fmt.Sprintf("clusters %s and %s have %s, whose address has no %s", other, c, u.Own, placeholder))
+			}
+			single[u.Own] = c
+		case u.By != "" && gone && t.Of("") == Agents && !u.Ready: // by default, and nothing would take its place
+			why = append(why, fmt.Sprintf("cluster %s goes by %s, and no agent of it is connected", c, u.By))
 		}
 		for _, name := range slices.Sorted(maps.Keys(u.Open)) {
 			if n := u.Open[name]; n > 0 && name != u.Own && name != Agents && t.find(name) == nil {

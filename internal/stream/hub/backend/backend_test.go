@@ -116,11 +116,14 @@ func TestChoicesAndRemovals(t *testing.T) {
 		uses map[string]backend.Use
 		want []string
 	}{
-		"nothing goes":       {table, uses, nil},
-		"a choice":           {onlyVPN, uses, []string{"cluster c1 has one"}},
-		"a choice, streams":  {onlyOne, uses, []string{"cluster c2 has vpn", "cluster c3 has 2 open streams by vpn"}},
-		"nobody has it":      {onlyOne, map[string]backend.Use{"c1": {Own: "one"}, "c2": {Own: "agents", Open: map[string]int{"vpn": 0}}}, nil},
-		"agents are no loss": {backend.Table{}, map[string]backend.Use{"c3": {Own: "agents", Open: map[string]int{"agents": 5}}}, nil},
+		"nothing goes":         {table, uses, nil},
+		"a choice":             {onlyVPN, uses, []string{"cluster c1 has one"}},
+		"a choice, streams":    {onlyOne, uses, []string{"cluster c2 has vpn", "cluster c3 has 2 open streams by vpn"}},
+		"by default, no agent": {backend.Table{}, map[string]backend.Use{"c1": {By: "vpn"}}, []string{"cluster c1 goes by vpn, and no agent of it is connected"}},
+		"by default, agents":   {backend.Table{}, map[string]backend.Use{"c1": {By: "vpn", Ready: true}}, nil},
+		"one for two":          {onlyOne, map[string]backend.Use{"c1": {Own: "one", By: "one"}, "c2": {Own: "one", By: "one"}}, []string{"clusters c1 and c2 have one"}},
+		"nobody has it":        {onlyOne, map[string]backend.Use{"c1": {Own: "one"}, "c2": {Own: "agents", Open: map[string]int{"vpn": 0}}}, nil},
+		"agents are no loss":   {backend.Table{}, map[string]backend.Use{"c3": {Own: "agents", Open: map[string]int{"agents": 5}}}, nil},
 	} {
 		err := c.next.Replaces(uses)
 		if c.uses != nil {
