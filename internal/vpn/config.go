@@ -249,26 +249,6 @@ func configureClient(raw v1alpha1.VPNClientConfig, add conf.Report) ClientConfig
 	return c
 }
 
-// checkRoutes reports routes into a tunnel that contain what the tunnel itself dials: it would carry its own packets.
-// Names are not resolved.
-func (c ClientConfig) checkRoutes(add conf.Report) {
-	for _, r := range c.Servers {
-		dials := r.remotes
-		if r.proxy != nil {
-			dials = []openvpn.Remote{{Host: r.proxy.Host}}
-		}
-		for _, d := range dials {
-			a, err := netip.ParseAddr(d.Host)
-			for i, route := range c.Routes {
-				if err == nil && route.Contains(a.Unmap()) {
-					add(fmt.Sprintf("routes[%d]", i), "%v contains %v, which the tunnel itself dials: leave that address out",
-						route, a)
-				}
-			}
-		}
-	}
-}
-
 // own reads an address of this machine by which endpoints are preferred; not valid: there is none.
 func own(path, text string, add conf.Report) netip.Addr {
 	if text == "" {

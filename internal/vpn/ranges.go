@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/conf"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 	"github.com/tombolo-io/tombolo/internal/vpn/network"
+	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
 )
 
 // networks reads transfer networks. Each has room for a server and its clients, and is not larger than OpenVPN has it.
@@ -105,4 +106,24 @@ func (c ClientConfig) parts() (out []network.Part) {
 		out = append(out, network.Part{What: "a route to the server's side", Range: r})
 	}
 	return out
+}
+
+// checkRoutes reports routes into a tunnel that contain what the tunnel itself dials: it would carry its own packets.
+// Names are not resolved.
+func (c ClientConfig) checkRoutes(add conf.Report) {
+	for _, r := range c.Servers {
+		dials := r.remotes
+		if r.proxy != nil {
+			dials = []openvpn.Remote{{Host: r.proxy.Host}}
+		}
+		for _, d := range dials {
+			a, err := netip.ParseAddr(d.Host)
+			for i, route := range c.Routes {
+				if err == nil && route.Contains(a.Unmap()) {
+					add(fmt.Sprintf("routes[%d]", i), "%v contains %v, which the tunnel itself dials: leave that address out",
+						route, a)
+				}
+			}
+		}
+	}
 }
