@@ -165,10 +165,14 @@ func (x *terminal) idle() bool {
 func (x *terminal) interrupt(t *testing.T) {
 	t.Helper()
 	x.goes = ""
+	told := map[int]bool{} // a second one would cut its end short, which is a failure
 	runtest.Eventually(t, "the command ends by Ctrl-C", func() bool {
 		for _, shell := range children(t, x.shell.Process.Pid) {
 			for _, pid := range children(t, shell) {
-				syscall.Kill(pid, syscall.SIGINT) // it may have ended just now
+				if !told[pid] {
+					told[pid] = true
+					syscall.Kill(pid, syscall.SIGINT) // it may have ended just now
+				}
 			}
 		}
 		return x.idle()
