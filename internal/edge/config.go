@@ -163,8 +163,8 @@ func hubs(raw []v1alpha1.EdgeHub, add conf.Report) (out []Hub) {
 		}
 		if h.Tenants != nil {
 			for j, n := range h.Tenants.Names {
-				if !strings.Contains(n, clusterName) {
-					add(fmt.Sprintf("%stenants.names[%d]", at, j), "%q has no %s in it", n, clusterName)
+				if !strings.Contains(n, id.ClusterMark) {
+					add(fmt.Sprintf("%stenants.names[%d]", at, j), "%q has no %s in it", n, id.ClusterMark)
 				}
 			}
 			_, doc := tenant.Read("", one.tenant("c"))

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/edge/tenantfile"
@@ -42,9 +43,6 @@ func (f *feed) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// clusterName stands for the name of a cluster.
-const clusterName = "{cluster}"
-
 // tenant is the text of the tenant of a cluster.
 func (h Hub) tenant(cluster string) []byte {
 	way := v1alpha1.EdgeWay{
@@ -55,7 +53,7 @@ func (h Hub) tenant(cluster string) []byte {
 		way.Flow = "api"
 	}
 	for _, n := range h.Tenants.Names {
-		way.Names = append(way.Names, strings.ReplaceAll(n, clusterName, cluster))
+		way.Names = append(way.Names, strings.ReplaceAll(n, id.ClusterMark, cluster))
 	}
 	text, err := json.Marshal(v1alpha1.EdgeTenant{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.Version, Kind: v1alpha1.KindEdgeTenant},

@@ -72,6 +72,12 @@ func (n Node) IsZero() bool { return n.s == "" }
 
 func (c Cluster) String() string { return c.s }
 
+// ClusterMark stands for the name of a cluster in a configuration for many.
+const ClusterMark = "{cluster}"
+
+// In puts the cluster's name in place of each mark of a text.
+func (c Cluster) In(text string) string { return strings.ReplaceAll(text, ClusterMark, c.s) }
+
 // MarshalText makes JSON logs show the name, which is in an unexported field.
 func (c Cluster) MarshalText() ([]byte, error) { return []byte(c.s), nil }
 

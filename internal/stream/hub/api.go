@@ -24,10 +24,12 @@ import (
 // api serves operators.
 type api struct {
 	*parts
-	dials   *dialer
-	agents  *agents
-	relays  *relays
-	connect *connect
+	dials    *dialer
+	agents   *agents
+	relays   *relays
+	connect  *connect
+	backends *backendAPI
+	network  *wireGuardAPI
 }
 
 // apiHandler is the admin API. Whoever reaches it is an operator: through the
@@ -45,15 +47,15 @@ func (ap *api) apiHandler() http.Handler {
 	handle("GET /v1/clusters", ap.apiClusters)
 	handle("DELETE /v1/clusters/{cluster}", ap.apiRemoveCluster)
 	handle("POST /v1/clusters/{cluster}/sockets", ap.apiSocket)
-	handle("GET /v1/backends", ap.apiBackends)
-	handle("PUT /v1/clusters/{cluster}/backend", ap.apiChooseBackend)
+	handle("GET /v1/backends", ap.backends.list)
+	handle("PUT /v1/clusters/{cluster}/backend", ap.backends.choose)
 	handle("POST /v1/clusters/{cluster}/ping", ap.apiPing)
 	handle("GET /v1/clusters/{cluster}/explain", ap.apiExplain)
-	handle("POST /v1/clusters/{cluster}/wireguard", ap.apiWireGuard)
-	handle("POST /v1/clusters/{cluster}/wireguard/side", ap.apiWireGuardSide)
-	handle("GET /v1/clusters/{cluster}/export", ap.apiExportCluster)
-	handle("POST /v1/import", ap.apiImportCluster)
-	handle("GET /v1/wireguard/endpoints/{endpoint}", ap.apiWireGuardEndpoint)
+	handle("POST /v1/clusters/{cluster}/wireguard", ap.network.choose)
+	handle("POST /v1/clusters/{cluster}/wireguard/side", ap.network.clusterSide)
+	handle("GET /v1/clusters/{cluster}/export", ap.network.export)
+	handle("POST /v1/import", ap.network.imports)
+	handle("GET /v1/wireguard/endpoints/{endpoint}", ap.network.endpointSide)
 	mux.HandleFunc(streamPattern, ap.apiStream)
 	mux.HandleFunc("GET /v1/backup", ap.apiBackup)
 	mux.HandleFunc("/", noSuchRequest)
@@ -336,16 +338,16 @@ func (ap *api) asker(r *http.Request, c id.Cluster) record.Party {
 
 // operator is which operator asks: over the admin port one with a certificate, over the
 // admin socket a user of this machine who may open it.
-func (ap *api) operator(r *http.Request, c id.Cluster) record.Party {
-	p := record.Party{Cluster: c, Frontend: adminFrontend, Caller: operatorCaller}
+func (p *parts) operator(r *http.Request, c id.Cluster) record.Party {
+	who := record.Party{Cluster: c, Frontend: adminFrontend, Caller: operatorCaller}
 	chain := peerOf(r.Context())
 	if len(chain) == 0 {
-		p.Peer, _ = r.Context().Value(socketPeerKey{}).(wire.Peer)
-		return p
+		who.Peer, _ = r.Context().Value(socketPeerKey{}).(wire.Peer)
+		return who
 	}
-	p.Serial, p.Source = trust.Serial(chain[0]), r.RemoteAddr
-	if who, ours := ap.credentials.Authentic(chain); ours {
-		p.Operator = who.URI()
+	who.Serial, who.Source = trust.Serial(chain[0]), r.RemoteAddr
+	if known, ours := p.credentials.Authentic(chain); ours {
+		who.Operator = known.URI()
 	}
-	return p
+	return who
 }

@@ -172,13 +172,16 @@ func (dl *dialer) forProxy(name string, q policy.Request) error {
 	return nil
 }
 
-// apiBackends says what carries the dials of each cluster, and what keeps a backend from being removed.
-func (ap *api) apiBackends(*http.Request) (any, error) {
-	t := ap.settings.Load().backends
+// backendAPI serves operators who ask what carries dials, and who move clusters.
+type backendAPI struct{ *parts }
+
+// list says what carries the dials of each cluster, and what keeps a backend from being removed.
+func (bk *backendAPI) list(*http.Request) (any, error) {
+	t := bk.settings.Load().backends
 	out := admin.BackendList{Meta: meta("BackendList"), Default: t.Default(), Clusters: []admin.ClusterBackend{}}
 	uses := map[string]int{}
-	for _, c := range ap.clusters.all() {
-		one := ap.backendOf(c, t)
+	for _, c := range bk.clusters.all() {
+		one := bk.backendOf(c, t)
 		uses[one.Backend]++
 		for name := range one.Open {
 			if name != one.Backend {
@@ -194,7 +197,7 @@ func (ap *api) apiBackends(*http.Request) (any, error) {
 }
 
 // backendOf is what carries the dials of a cluster, and what holds it back.
-func (ap *api) backendOf(c *cluster, t backend.Table) admin.ClusterBackend {
+func (bk *backendAPI) backendOf(c *cluster, t backend.Table) admin.ClusterBackend {
 	u := c.backendUse()
 	out := admin.ClusterBackend{Name: c.name.String(), Backend: t.Of(u.Own), Own: u.Own != "", Open: u.Open}
 	streams := int64(0)
@@ -239,14 +242,14 @@ func constraintsOf(b admin.ClusterBackend, agents int) []admin.Constraint {
 	return []admin.Constraint{ready, uses}
 }
 
-// apiChooseBackend moves a cluster to another backend. Streams that are open stay where they are. What would not carry
+// choose moves a cluster to another backend. Streams that are open stay where they are. What would not carry
 // its dials is refused, unless it is forced.
-func (ap *api) apiChooseBackend(r *http.Request) (any, error) {
+func (bk *backendAPI) choose(r *http.Request) (any, error) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err != nil {
 		return nil, err
 	}
-	c, err := ap.clusters.get(name)
+	c, err := bk.clusters.get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -254,41 +257,41 @@ func (ap *api) apiChooseBackend(r *http.Request) (any, error) {
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	t := ap.settings.Load().backends
+	t := bk.settings.Load().backends
 	if next := t.Of(q.Backend); next != t.Of(c.ownBackend()) && !q.Force {
-		if err := ap.carries(r.Context(), c, t, next); err != nil { // it may take its time
+		if err := bk.carries(r.Context(), c, t, next); err != nil { // it may take its time
 			return nil, err
 		}
 	}
-	ap.moving.Lock() // against a reload that takes the backend away
-	defer ap.moving.Unlock()
-	t = ap.settings.Load().backends
-	if err := t.Choose(name, q.Backend, ap.clusters.backendUses(t)); err != nil {
+	bk.moving.Lock() // against a reload that takes the backend away
+	defer bk.moving.Unlock()
+	t = bk.settings.Load().backends
+	if err := t.Choose(name, q.Backend, bk.clusters.backendUses(t)); err != nil {
 		return nil, err
 	}
 	before := t.Of(c.ownBackend())
-	if err := ap.state.SetBackend(name, q.Backend, ap.now()); err != nil {
+	if err := bk.state.SetBackend(name, q.Backend, bk.now()); err != nil {
 		return nil, err
 	}
 	c.chooseBackend(q.Backend)
-	out := ap.backendOf(c, t)
+	out := bk.backendOf(c, t)
 	out.Meta = meta("ClusterBackend")
 	if before != out.Backend {
-		ap.log.Info("cluster moved", telemetry.AttrCluster, name, "from", before, "to", out.Backend)
-		ap.record.Change(ap.operator(r, name), audit.KindMove, name.String(),
+		bk.log.Info("cluster moved", telemetry.AttrCluster, name, "from", before, "to", out.Backend)
+		bk.record.Change(bk.operator(r, name), audit.KindMove, name.String(),
 			fmt.Sprintf("cluster %s was moved from backend %s to %s", name, before, out.Backend))
 	}
 	return out, nil
 }
 
 // carries says why a backend would not carry the dials of a cluster.
-func (ap *api) carries(ctx context.Context, c *cluster, t backend.Table, name string) error {
+func (bk *backendAPI) carries(ctx context.Context, c *cluster, t backend.Table, name string) error {
 	const force = "repeat with --force to move it all the same"
 	if name == backend.Agents {
 		if c.ready() > 0 {
 			return nil
 		}
-		return noAgent(c.name, c.agents(), ap.now()).Hint(force)
+		return noAgent(c.name, c.agents(), bk.now()).Hint(force)
 	}
 	p, err := t.Proxy(name, c.name)
 	if err != nil {

@@ -187,6 +187,7 @@ func TestAChoiceOutlivesTheHub(t *testing.T) {
 	restarted := func(t backend.Table) (map[string]backend.Use, error) {
 		p := &parts{cfg: r.cfg, state: r.state, now: r.now, clusters: newRegistry(nil, r.clusters.counted)}
 		p.cfg.backends = t
+		p.settings.Store(&p.cfg.Reloadable)
 		err := p.loadState()
 		return p.clusters.backendUses(t), err
 	}

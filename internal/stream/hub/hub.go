@@ -131,7 +131,8 @@ func New(cfg Config, o Options) (*Hub, error) {
 	h.connect = &connect{parts: p, splicer: splicer}
 	h.front = &front{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect, frontends: o.Extra}
 	h.join = &join{p}
-	h.api = &api{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect}
+	h.api = &api{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect,
+		backends: &backendAPI{p}, network: &wireGuardAPI{p}}
 	return h, nil
 }
 

@@ -21,13 +21,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/hub/wireguard"
 )
 
-// apiWireGuard changes what a cluster says about WireGuard, if anything is asked for, and shows its place.
-func (ap *api) apiWireGuard(r *http.Request) (any, error) {
+// wireGuardAPI serves operators who ask about the WireGuard network.
+type wireGuardAPI struct{ *parts }
+
+// choose changes what a cluster says about WireGuard, if anything is asked for, and shows its place.
+func (wg *wireGuardAPI) choose(r *http.Request) (any, error) {
 	var q admin.WireGuardRequest
 	if err := readJSON(r, limit.AdminBody, &q); err != nil {
 		return nil, err
 	}
-	name, err := ap.registered(r)
+	name, err := wg.registered(r)
 	if err != nil {
 		return nil, err
 	}
@@ -42,38 +45,38 @@ func (ap *api) apiWireGuard(r *http.Request) (any, error) {
 			return nil, fault.New(fault.CodeRequest, "the key is not usable").Because(err)
 		}
 	}
-	k, err := ap.settleWireGuard(r, name, change)
+	k, err := wg.settle(r, name, change)
 	if err != nil {
 		return nil, err
 	}
-	return ap.wireGuardCluster(k), nil
+	return wg.shown(k), nil
 }
 
-// apiWireGuardSide gives what the cluster needs to connect to the endpoints, with its keys.
-func (ap *api) apiWireGuardSide(r *http.Request) (any, error) {
-	name, err := ap.registered(r)
+// clusterSide gives what the cluster needs to connect to the endpoints, with its keys.
+func (wg *wireGuardAPI) clusterSide(r *http.Request) (any, error) {
+	name, err := wg.registered(r)
 	if err != nil {
 		return nil, err
 	}
-	k, err := ap.settleWireGuard(r, name, wireguard.Change{})
+	k, err := wg.settle(r, name, wireguard.Change{})
 	if err != nil {
 		return nil, err
 	}
-	side, err := ap.settings.Load().wireguard.ClusterSide(k)
+	side, err := wg.settings.Load().wireguard.ClusterSide(k)
 	if err != nil {
 		return nil, err
 	}
-	ap.tookKeys(r, name, k.Name, "the keys of cluster "+k.Name+" for WireGuard were read")
+	wg.tookKeys(r, name, k.Name, "the keys of cluster "+k.Name+" for WireGuard were read")
 	return side, nil
 }
 
-// apiExportCluster gives what is kept of a cluster, with its keys.
-func (ap *api) apiExportCluster(r *http.Request) (any, error) {
-	name, err := ap.registered(r)
+// export gives what is kept of a cluster, with its keys.
+func (wg *wireGuardAPI) export(r *http.Request) (any, error) {
+	name, err := wg.registered(r)
 	if err != nil {
 		return nil, err
 	}
-	all, err := ap.state.WireGuard()
+	all, err := wg.state.WireGuard()
 	if err != nil {
 		return nil, err
 	}
@@ -82,12 +85,12 @@ func (ap *api) apiExportCluster(r *http.Request) (any, error) {
 		return nil, fault.Newf(fault.CodeNotFound, "nothing is kept of cluster %s that could be exported", name).
 			Whyf("it has no place in the WireGuard network, and never had one")
 	}
-	ap.tookKeys(r, name, k.Name, "cluster "+k.Name+" was exported, with its keys for WireGuard")
+	wg.tookKeys(r, name, k.Name, "cluster "+k.Name+" was exported, with its keys for WireGuard")
 	return wireguard.StateOf(k), nil
 }
 
-// apiImportCluster registers a cluster that another hub exported.
-func (ap *api) apiImportCluster(r *http.Request) (any, error) {
+// imports registers a cluster that another hub exported.
+func (wg *wireGuardAPI) imports(r *http.Request) (any, error) {
 	var raw v1alpha1.ClusterState
 	if err := readJSON(r, limit.AdminBody, &raw); err != nil {
 		return nil, err
@@ -100,73 +103,73 @@ func (ap *api) apiImportCluster(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ap.wireguard.Lock()
-	defer ap.wireguard.Unlock()
-	cfg, fresh, known := ap.settings.Load().wireguard, r.URL.Query().Get("newAddress") == "true", false
-	k, err := ap.state.ChangeWireGuard(name, true, ap.now(), func(all []wireguard.Cluster) (wireguard.Cluster, error) {
+	wg.wireguard.Lock()
+	defer wg.wireguard.Unlock()
+	cfg, fresh, known := wg.settings.Load().wireguard, r.URL.Query().Get("newAddress") == "true", false
+	k, err := wg.state.ChangeWireGuard(name, true, wg.now(), func(all []wireguard.Cluster) (wireguard.Cluster, error) {
 		_, known = wireguard.Entry(all, in.Name)
 		return cfg.Import(all, in, fresh)
 	})
 	if err != nil {
 		return nil, err
 	}
-	ap.clusters.add(name)
+	wg.clusters.add(name)
 	if !known {
-		ap.log.Info("cluster imported", telemetry.AttrCluster, name, "address", addressOf(k), "mode", k.Mode)
-		ap.record.Change(ap.operator(r, name), audit.KindWireGuard, name.String(), "cluster "+k.Name+" was imported")
+		wg.log.Info("cluster imported", telemetry.AttrCluster, name, "address", addressOf(k), "mode", k.Mode)
+		wg.record.Change(wg.operator(r, name), audit.KindWireGuard, name.String(), "cluster "+k.Name+" was imported")
 	}
-	return ap.wireGuardCluster(k), nil
+	return wg.shown(k), nil
 }
 
-// apiWireGuardEndpoint gives what an endpoint needs to let clusters in, with their secrets; or nothing but the version
+// endpointSide gives what an endpoint needs to let clusters in, with their secrets; or nothing but the version
 // if it is the one that was asked with.
-func (ap *api) apiWireGuardEndpoint(r *http.Request) (any, error) {
-	all, err := ap.state.WireGuard()
+func (wg *wireGuardAPI) endpointSide(r *http.Request) (any, error) {
+	all, err := wg.state.WireGuard()
 	if err != nil {
 		return nil, err
 	}
 	name := r.PathValue("endpoint")
-	side, err := ap.settings.Load().wireguard.EndpointSide(name, all)
+	side, err := wg.settings.Load().wireguard.EndpointSide(name, all)
 	if err != nil {
 		return nil, err
 	}
 	if side.Version == r.URL.Query().Get("version") {
 		return wireguard.EndpointSide{Version: side.Version}, nil
 	}
-	ap.tookKeys(r, id.Cluster{}, name, fmt.Sprintf("the secrets of %d clusters were read for endpoint %s",
+	wg.tookKeys(r, id.Cluster{}, name, fmt.Sprintf("the secrets of %d clusters were read for endpoint %s",
 		len(side.Clusters), name))
 	return side, nil
 }
 
 // registered is the cluster that a request names.
-func (ap *api) registered(r *http.Request) (id.Cluster, error) {
+func (wg *wireGuardAPI) registered(r *http.Request) (id.Cluster, error) {
 	name, err := parseCluster(r.PathValue("cluster"))
 	if err == nil {
-		_, err = ap.clusters.get(name)
+		_, err = wg.clusters.get(name)
 	}
 	return name, err
 }
 
-// settleWireGuard stores what the cluster has from now on.
-func (ap *api) settleWireGuard(r *http.Request, name id.Cluster, change wireguard.Change) (wireguard.Cluster, error) {
+// settle stores what the cluster has from now on.
+func (wg *wireGuardAPI) settle(r *http.Request, name id.Cluster, change wireguard.Change) (wireguard.Cluster, error) {
 	drawn, err := drawKeys()
 	if err != nil {
 		return wireguard.Cluster{}, err
 	}
-	ap.wireguard.Lock()
-	defer ap.wireguard.Unlock()
-	cfg := ap.settings.Load().wireguard
+	wg.wireguard.Lock()
+	defer wg.wireguard.Unlock()
+	cfg := wg.settings.Load().wireguard
 	var before wireguard.Cluster
-	k, err := ap.state.ChangeWireGuard(name, false, ap.now(), func(all []wireguard.Cluster) (wireguard.Cluster, error) {
+	k, err := wg.state.ChangeWireGuard(name, false, wg.now(), func(all []wireguard.Cluster) (wireguard.Cluster, error) {
 		before, _ = wireguard.Entry(all, name.String())
 		return cfg.Settle(all, name.String(), change, drawn)
 	})
 	if err != nil || k.Same(before) {
 		return k, err
 	}
-	ap.log.Info("cluster's WireGuard changed", telemetry.AttrCluster, name, "mode", k.Mode, "on", cfg.Serves(k),
+	wg.log.Info("cluster's WireGuard changed", telemetry.AttrCluster, name, "mode", k.Mode, "on", cfg.Serves(k),
 		"address", addressOf(k))
-	ap.record.Change(ap.operator(r, name), audit.KindWireGuard, name.String(), fmt.Sprintf(
+	wg.record.Change(wg.operator(r, name), audit.KindWireGuard, name.String(), fmt.Sprintf(
 		"WireGuard of cluster %s: mode %s, address %s", name, k.Mode, addressOf(k)))
 	return k, nil
 }
@@ -191,8 +194,8 @@ func drawKeys() (wireguard.Keys, error) {
 }
 
 // tookKeys records that an operator has read keys.
-func (ap *api) tookKeys(r *http.Request, name id.Cluster, subject, what string) {
-	ap.record.Change(ap.operator(r, name), audit.KindWireGuard, subject, what)
+func (wg *wireGuardAPI) tookKeys(r *http.Request, name id.Cluster, subject, what string) {
+	wg.record.Change(wg.operator(r, name), audit.KindWireGuard, subject, what)
 }
 
 func addressOf(k wireguard.Cluster) string {
@@ -202,9 +205,9 @@ func addressOf(k wireguard.Cluster) string {
 	return k.Address.String()
 }
 
-func (ap *api) wireGuardCluster(k wireguard.Cluster) admin.WireGuardCluster {
+func (wg *wireGuardAPI) shown(k wireguard.Cluster) admin.WireGuardCluster {
 	return admin.WireGuardCluster{
-		Meta: meta("WireGuardCluster"), Cluster: k.Name, Mode: string(k.Mode), On: ap.settings.Load().wireguard.Serves(k),
+		Meta: meta("WireGuardCluster"), Cluster: k.Name, Mode: string(k.Mode), On: wg.settings.Load().wireguard.Serves(k),
 		Address: addressOf(k), PublicKey: k.PublicKey.String(), OwnKey: !k.PublicKey.IsZero() && k.PrivateKey.IsZero(),
 	}
 }
@@ -233,7 +236,7 @@ func (p *parts) fitWireGuard(next wireguard.Config) error {
 	if err != nil {
 		return err
 	}
-	return next.Fits(all)
+	return next.Replaces(p.settings.Load().wireguard, all)
 }
 
 // ofWireGuard measures the network.

@@ -25,9 +25,6 @@ const (
 	Default = "default"
 )
 
-// placeholder stands for the name of a cluster.
-const placeholder = "{cluster}"
-
 // Proxy is an HTTP proxy that leads into clusters. In its fields {cluster} stands for the cluster's name.
 type Proxy struct {
 	Name       string
@@ -41,13 +38,13 @@ type Proxy struct {
 // For is a proxy as it is for one cluster.
 func (p Proxy) For(c id.Cluster) Proxy {
 	for _, field := range []*string{&p.Address, &p.ServerName, &p.CA, &p.Certificate, &p.Key} {
-		*field = strings.ReplaceAll(*field, placeholder, c.String())
+		*field = c.In(*field)
 	}
 	return p
 }
 
 // single reports whether the proxy leads into one cluster, whichever is asked for.
-func (p Proxy) single() bool { return !strings.Contains(p.Address, placeholder) }
+func (p Proxy) single() bool { return !strings.Contains(p.Address, id.ClusterMark) }
 
 // Table is what is configured. The zero value has only agents.
 type Table struct {
@@ -83,7 +80,7 @@ func Parse(raw []v1alpha1.BackendConfig, fallback string, add conf.Report) Table
 		add("defaultBackend", "%q is no backend: there are %s", t.fallback, strings.Join(t.Names(), ", "))
 	case p.single():
 		add("defaultBackend", "the proxy of %s has no %s in its address: the dials of all clusters would end in one", p.Name,
-			placeholder)
+			id.ClusterMark)
 	}
 	return t
 }
@@ -106,8 +103,8 @@ func (p Proxy) check(at string, add conf.Report) string {
 	}
 	if p.single() {
 		for _, s := range []string{p.ServerName, p.CA, p.Certificate, p.Key} {
-			if strings.Contains(s, placeholder) {
-				add(at+".proxy", "it has no %s, and another field has: a proxy is of one cluster, or of all", placeholder)
+			if strings.Contains(s, id.ClusterMark) {
+				add(at+".proxy", "it has no %s, and another field has: a proxy is of one cluster, or of all", id.ClusterMark)
 				break
 			}
 		}
@@ -186,8 +183,8 @@ func (t Table) Choose(c id.Cluster, name string, others map[string]Use) error {
 	for _, other := range slices.Sorted(maps.Keys(others)) {
 		if others[other].Own == name && other != c.String() {
 			return fault.Newf(fault.CodeConfig, "backend %s leads into cluster %s", name, other).
-				Whyf("its address has no %s, so that the dials of both would end in one", placeholder).
-				Hint("write %s into its address in the hub's configuration, or move cluster %s away first", placeholder, other)
+				Whyf("its address has no %s, so that the dials of both would end in one", id.ClusterMark).
+				Hint("write %s into its address in the hub's configuration, or move cluster %s away first", id.ClusterMark, other)
 		}
 	}
 	return nil
@@ -206,7 +203,8 @@ func (t Table) Replaces(uses map[string]Use) error {
 			why = append(why, fmt.Sprintf("cluster %s has %s", c, u.Own))
 		case p != nil && p.single():
 			if other := single[u.Own]; other != "" {
-				why = append(why, fmt.Sprintf("clusters %s and %s have %s, whose address has no %s", other, c, u.Own, placeholder))
+				why = append(why, fmt.Sprintf("clusters %s and %s have %s, whose address has no %s", other, c, u.Own,
+					id.ClusterMark))
 			}
 			single[u.Own] = c
 		case u.By != "" && gone && t.Of("") == Agents && !u.Ready: // by default, and nothing would take its place

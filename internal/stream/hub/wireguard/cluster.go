@@ -226,6 +226,17 @@ func (c Config) keyTaken(all []Cluster, name string, key member.Key) error {
 		Whyf("%s has the public key %s", holder, key.Short()).Hint("make a key for each cluster: wg genkey")
 }
 
+// Replaces refuses a configuration that does not fit the clusters there are, or switches on more of them than it
+// allows. None that is on is switched off.
+func (c Config) Replaces(before Config, all []Cluster) error {
+	if n := c.Served(all); c.Most > 0 && n > c.Most && n > before.Served(all) {
+		return fault.Newf(fault.CodeLimit, "wireguard.maxClusters cannot be %d", c.Most).
+			Whyf("%d clusters would be on", n).
+			Hint("raise it, or switch clusters off first: tombolo cluster wireguard NAME --off")
+	}
+	return c.Fits(all)
+}
+
 // Fits refuses a configuration that leaves out addresses which clusters have.
 func (c Config) Fits(all []Cluster) error {
 	if !c.Configured() {

@@ -83,6 +83,21 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// A switch for all does not go around the cap, and a cap that is lowered switches nobody off.
+func TestReplaces(t *testing.T) {
+	off, on := seed(t, false), seed(t, true) // of two clusters each
+	three := []Cluster{cluster("a", On, "192.168.128.16", 1), cluster("b", On, "192.168.128.17", 2), cluster("c", Inherit, "192.168.128.18", 3)}
+	if err := on.Replaces(off, three); !fault.Has(err, fault.CodeLimit) || !strings.Contains(err.Error(), "3 clusters would be on") {
+		t.Error(err)
+	}
+	if err := on.Replaces(on, three); err != nil {
+		t.Error(err)
+	}
+	if err := off.Replaces(on, three); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFits(t *testing.T) {
 	c := seed(t, true)
 	if err := c.Fits([]Cluster{{Name: "x"}, cluster("a", On, "192.168.128.16", 1)}); err != nil {

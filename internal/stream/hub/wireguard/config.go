@@ -18,9 +18,6 @@ import (
 // mostEndpoints is how many of the reserved addresses endpoints can have.
 const mostEndpoints = 8
 
-// clusterMark stands for the cluster's name in the address of its VPN server.
-const clusterMark = "{cluster}"
-
 // The engines of an endpoint's mesh.
 const (
 	engineUserspace = "userspace"
@@ -167,8 +164,8 @@ func readRange(text string) (netip.Prefix, string) {
 }
 
 func (c *Config) checkServer(add conf.Report) {
-	if !strings.Contains(c.VPNServer, clusterMark) {
-		add("vpnServer", "%q does not contain %s: all clusters would have one server", c.VPNServer, clusterMark)
+	if !strings.Contains(c.VPNServer, id.ClusterMark) {
+		add("vpnServer", "%q does not contain %s: all clusters would have one server", c.VPNServer, id.ClusterMark)
 	} else if _, err := policy.ParseTarget(c.server("c")); err != nil {
 		add("vpnServer", "with the cluster c it is %q: %v", c.server("c"), err)
 	}
@@ -176,7 +173,7 @@ func (c *Config) checkServer(add conf.Report) {
 
 // server is where the VPN server of a cluster is, on the seed's side.
 func (c Config) server(cluster string) string {
-	return strings.ReplaceAll(c.VPNServer, clusterMark, cluster)
+	return strings.ReplaceAll(c.VPNServer, id.ClusterMark, cluster)
 }
 
 // named says whether the endpoint's address has a name that must be resolved.
