@@ -5,7 +5,11 @@
 package product
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -17,8 +21,11 @@ import (
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
+// copied is what is copied out of a cluster, in MiB: 500 MB.
+const copied = 477
+
 // TestRouteForPeople: Prometheus scrapes both clusters, whose ranges are equal, by plain addresses; curl, dig and ping
-// are what they are everywhere.
+// are what they are everywhere, and a copy of 500 MB arrives whole.
 func TestRouteForPeople(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t)
@@ -49,28 +56,51 @@ scrape_configs:
 		}
 		return err
 	})
-	for _, one := range []struct{ words, want string }{
+	for _, one := range []struct{ line, want string }{
 		{"curl -sS --max-time 5 http://240.2.0.80:7080/metrics", `where_is_this{cluster="c2"} 1`},
 		{"dig +short +time=5 @192.0.0.53 web.default.svc.cluster.local", lab.BackendAddr},
 		{"dig +short +tcp +time=5 @192.0.0.53 web.default.svc.c2.internal", "240.2.0.80"},
 		{"ping -c 1 -W 5 240.2.0.80", "1 received"},
+		{"curl -sS http://240.2.0.80:7080/copy | sha256sum", copySum()},
 	} {
-		if out, err := run(strings.Fields(one.words)...); err != nil || !strings.Contains(out, one.want) {
-			t.Errorf("%s: %v\n%s, want %s", one.words, err, out, one.want)
+		if out, err := run("bash", "-o", "pipefail", "-c", one.line); err != nil || !strings.Contains(out, one.want) {
+			t.Errorf("%s: %v\n%s, want %s", one.line, err, out, one.want)
 		}
 	}
 }
 
-// exports serves a metric that names its cluster.
+// copyTo writes what is copied: no block is equal to another.
+func copyTo(w io.Writer) {
+	block := make([]byte, 1<<20)
+	for i := range uint64(copied) {
+		for at := 0; at < len(block); at += 4096 {
+			binary.BigEndian.PutUint64(block[at:], i<<32|uint64(at))
+		}
+		if _, err := w.Write(block); err != nil {
+			return // the test sees the sum
+		}
+	}
+}
+
+func copySum() string {
+	h := sha256.New()
+	copyTo(h)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// exports serves a metric that names its cluster, and a copy.
 func (r *rig) exports(h *lab.Host, addr, cluster string) {
 	r.t.Helper()
 	ln, err := h.Listen("tcp", addr)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "where_is_this{cluster=%q} 1\n", cluster)
-	})}
+	})
+	mux.HandleFunc("/copy", func(w http.ResponseWriter, _ *http.Request) { copyTo(w) })
+	srv := &http.Server{Handler: mux}
 	go func(ln net.Listener) { _ = srv.Serve(ln) }(ln)
 	r.t.Cleanup(func() { srv.Close() })
 }
