@@ -124,7 +124,82 @@ ports:
 			t.Errorf("explain says of port %s: %s", port, asked.Verdict)
 		}
 	}
+	t.Run("by the hub's policy", func(*testing.T) { r.wayBackByPolicy() })
 	r.wayBackEnds(agents[0])
+}
+
+// wayBackByPolicy has the hub ask a policy: it closes a port that nothing else closes, a rule for the flow opens it, and
+// without the rule what is open ends.
+func (r *rig) wayBackByPolicy() {
+	t := r.t
+	t.Helper()
+	const other = `kind: AccessPolicy
+rules:
+- {name: dials, clusters: ["*"], flows: ["*"], allow: ["*"]}
+`
+	backend, at := r.world.Sites[0].Backend, agentAddr+":5001"
+	reload := func(hub, rules string) {
+		t.Helper()
+		policy := r.config("policy.yaml", rules)
+		if hub != "" {
+			r.config("hub.yaml", hubPorts("c1")+strings.ReplaceAll(hub, "POLICY", policy))
+		}
+		if err := r.hub.process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	explained := func(want string) {
+		t.Helper()
+		var asked struct{ Verdict string }
+		r.eventually("the port is "+want, startWithin, r.hub, func() error {
+			r.verbJSON(&asked, "policy", "explain", "c1", "one", "-o", "json", "--as",
+				"spiffe://tombolo.internal/cluster/c1/agent/"+r.agents("c1")[0].ID)
+			if asked.Verdict != want {
+				return fmt.Errorf("%+v", asked)
+			}
+			return nil
+		})
+	}
+	open := func() (conn net.Conn) {
+		t.Helper()
+		r.eventually("the port answers", startWithin, r.hub, func() (err error) {
+			conn, _, _, err = heard(backend, at)
+			return err
+		})
+		return conn
+	}
+	ends := func(conn net.Conn) {
+		t.Helper()
+		defer conn.Close()
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("what was open: %v, want a reset", err)
+		}
+		if next, _, who, err := heard(backend, at); err == nil {
+			next.Close()
+			t.Errorf("a port that is closed: %q", who)
+		} else if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("a port that is closed: %v, want a reset", err)
+		}
+	}
+
+	conn := open()
+	reload("policies: [POLICY]\n", other)
+	explained("denied")
+	ends(conn)
+
+	reload("", other+"- {name: pull, clusters: [c1], flows: [back], allow: [one]}\n")
+	explained("allowed")
+	conn = open()
+	if next, _, who, err := heard(r.world.Sites[1].Backend, agentAddr+":5002"); err == nil {
+		next.Close()
+		t.Errorf("the rule for c1 opened the port of c2: %q", who)
+	}
+
+	reload("", other)
+	explained("denied")
+	ends(conn)
+	reload("# without a policy\n", other)
+	open().Close()
 }
 
 // wayBackEnds holds connections while their port is taken away, the agent drains, the hub is killed, and drains.
