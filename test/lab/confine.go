@@ -20,6 +20,7 @@ import (
 type Confinement struct {
 	UID, GID uint32
 	Writable []string
+	Hosts    string // a file in place of /etc/hosts, if one is named
 }
 
 // StartConfined starts the command in the host as another user with hardly any right.
@@ -39,6 +40,11 @@ func (c Confinement) apply(cmd *exec.Cmd) error {
 	for _, dir := range c.Writable {
 		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("binding %s: %w", dir, err)
+		}
+	}
+	if c.Hosts != "" {
+		if err := unix.Mount(c.Hosts, "/etc/hosts", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("binding %s: %w", c.Hosts, err)
 		}
 	}
 	readOnly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}

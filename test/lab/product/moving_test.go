@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
-	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // movingRig is a cluster that is reached by a VPN and by an agent, and a hub that has both as backends.
@@ -28,21 +27,17 @@ type movingRig struct {
 }
 
 func newMovingRig(t *testing.T) *movingRig {
-	r := newRig(t, "moving", 1, 1)
-	m := &movingRig{config: filepath.Join(r.directory("config"), "hub.yaml")} // where the hub may watch it
-	if err := os.WriteFile(m.config, []byte("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n"), 0o644); err != nil {
+	r := newRig(t, "moving", 2, 1)
+	hosts := filepath.Join(r.dir, "hosts") // a proxy for all clusters has their names in its address
+	if err := os.WriteFile(hosts, []byte(seedAddr+" c1.vpn.test c2.vpn.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	seed := r.server("seed", seedAddr)
-	state, run := r.directory("hub"), r.directory("run")
-	r.hub = &role{
-		host: r.world.Control, log: filepath.Join(r.dir, "hub.log"), writable: []string{state, run},
-		args: []string{"hub", "--config", m.config, "--state-dir", state, "--run-dir", run, "--log-level", "debug",
-			"--listen", ":8443", "--advertise", lab.ControlAddr + ":8443"},
+	m := &movingRig{config: r.configuredHub("", hosts)}
+	for i := range r.world.Sites {
+		r.startAgent(i, 0)
+		r.openSocket(clusterOf(i))
 	}
-	r.startHub()
-	r.startAgent(0, 0)
-	r.openSocket("c1")
 	m.vpnRig = vpnOn(r, seed, seedAddr)
 	return m
 }
@@ -50,11 +45,7 @@ func newMovingRig(t *testing.T) *movingRig {
 // configure writes the hub's configuration, which it takes over by itself.
 func (m *movingRig) configure(text string) {
 	m.t.Helper()
-	next := m.config + ".next"
-	err := os.WriteFile(next, []byte("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n"+text), 0o644)
-	if err := errors.Join(err, os.Rename(next, m.config)); err != nil {
-		m.t.Fatal(err)
-	}
+	configure(m.t, m.config, text)
 }
 
 // readableByHub copies a bundle to where the hub, which has no rights, may read it.
@@ -74,11 +65,18 @@ func (m *movingRig) backends() (list admin.BackendList) {
 	return list
 }
 
-// carried waits until so many streams of the cluster are open by each backend.
+// carried waits until so many streams of the first cluster are open by each backend.
 func (m *movingRig) carried(vpn, agents int) {
 	m.t.Helper()
-	m.eventually(fmt.Sprintf("%d streams go by the VPN and %d by agents", vpn, agents), reconnectWithin, m.hub, func() error {
-		if c := m.backends().Clusters[0]; c.Open["vpn"] != vpn || c.Open["agents"] != agents {
+	m.carriedOf(0, vpn, agents)
+}
+
+// carriedOf is carried for the cluster of a site.
+func (m *movingRig) carriedOf(site, vpn, agents int) {
+	m.t.Helper()
+	what := fmt.Sprintf("%d streams of %s go by the VPN and %d by agents", vpn, clusterOf(site), agents)
+	m.eventually(what, reconnectWithin, m.hub, func() error {
+		if c := m.backends().Clusters[site]; c.Open["vpn"] != vpn || c.Open["agents"] != agents {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
@@ -114,9 +112,14 @@ type traffic struct {
 
 func (m *movingRig) traffic() *traffic {
 	m.t.Helper()
-	conn, in, name, err := m.dial("c1", reconnectWithin)
-	if err != nil || name != "c1" {
-		m.t.Fatalf("%q, %v", name, err)
+	return m.trafficOf("c1")
+}
+
+func (m *movingRig) trafficOf(cluster string) *traffic {
+	m.t.Helper()
+	conn, in, name, err := m.dial(cluster, reconnectWithin)
+	if err != nil || name != cluster {
+		m.t.Fatalf("%s: %q, %v", cluster, name, err)
 	}
 	x := &traffic{conn: conn, ended: make(chan error, 1)}
 	m.t.Cleanup(func() { conn.Close() })
@@ -172,6 +175,8 @@ func TestMovingFromAVPN(t *testing.T) {
 	m.ready(server, 8449)
 
 	bundle := m.readableByHub("apiserver.pem")
+	t.Run("by a default, with a cluster that has its own", func(*testing.T) { m.byDefault(bundle) })
+	t.Run("what makes no sense is refused at the start", func(*testing.T) { m.nonsense() })
 	withVPN := fmt.Sprintf("backends: [{name: vpn, proxy: '%s:9443', ca: %[2]s, certificate: %[2]s, key: %[2]s}]\n", seedAddr, bundle)
 	m.configure(withVPN)
 	m.eventually("the hub knows the VPN", startWithin, m.hub, func() error {
@@ -226,5 +231,100 @@ func TestMovingFromAVPN(t *testing.T) {
 	m.requireDial("c1")
 	if out, err := m.tryVerb("cluster", "backend", "c1", "vpn"); err == nil || !strings.Contains(err.Error()+out, "backend_unknown") {
 		t.Errorf("it moved to what is gone: %v %s", err, out)
+	}
+}
+
+// forAll is the VPN as a backend for all clusters, and as their default.
+func forAll(bundle string) string {
+	return fmt.Sprintf("backends: [{name: vpn, proxy: '{cluster}.vpn.test:9443', serverName: %s, ca: %[2]s, certificate: %[2]s, "+
+		"key: %[2]s}]\ndefaultBackend: vpn\n", seedAddr, bundle)
+}
+
+// byDefault moves the first cluster by the default and by its own choice, while the second one stays with agents. In the
+// end everything is as before.
+func (m *movingRig) byDefault(bundle string) {
+	m.t.Helper()
+	m.verb("cluster", "backend", "c2", "agents")
+	stays := m.trafficOf("c2")
+	has := func(own bool, by string) {
+		m.t.Helper()
+		m.eventually("c1 has "+by, startWithin, m.hub, func() error {
+			all := m.backends().Clusters
+			if all[0].Backend != by || all[0].Own != own || all[1].Backend != "agents" || !all[1].Own {
+				return fmt.Errorf("%+v", all)
+			}
+			return nil
+		})
+	}
+	m.configure(forAll(bundle))
+	has(false, "vpn")
+	var open []*traffic
+	for i, step := range []struct {
+		choice      string
+		own         bool
+		by          string
+		vpn, agents int
+	}{{"", false, "vpn", 1, 0}, {"agents", true, "agents", 1, 1}, {"default", false, "vpn", 2, 1}} {
+		if step.choice != "" {
+			m.verb("cluster", "backend", "c1", step.choice)
+		}
+		has(step.own, step.by)
+		open = append(open, m.traffic())
+		m.carried(step.vpn, step.agents)
+		m.trafficOf("c2").conn.Close()
+		m.carriedOf(1, 0, 1)
+		m.lives(fmt.Sprintf("after step %d, that of the other cluster", i+1), stays)
+	}
+	for _, x := range open {
+		m.lives("at the end", x)
+		x.conn.Close()
+	}
+	stays.conn.Close()
+	m.carried(0, 0)
+
+	// A start without what a cluster has chosen is refused, and the hub starts with it again.
+	m.verb("cluster", "backend", "c1", "vpn")
+	m.hub.process.Signal(syscall.SIGTERM)
+	<-m.hub.process.Done()
+	m.configure("")
+	m.start(m.hub)
+	select {
+	case <-m.hub.process.Done():
+	case <-time.After(startWithin):
+		m.t.Fatal("the hub starts without the backend that c1 has")
+	}
+	if why := m.wrote(m.hub.log, "cluster c1 has vpn"); why != nil || m.count("backend_in_use") == 0 {
+		m.t.Errorf("a start without the backend that c1 has: %v", why)
+	}
+	m.configure(forAll(bundle))
+	m.startHub()
+	for i := range m.world.Sites {
+		m.waitConnected(clusterOf(i), 1, reconnectWithin)
+		m.openSocket(clusterOf(i))
+		m.verb("cluster", "backend", clusterOf(i), "default")
+	}
+	m.configure("")
+	m.eventually("the VPN is gone", startWithin, m.hub, func() error {
+		if n := len(m.backends().Backends); n != 1 {
+			return fmt.Errorf("there are %d backends", n)
+		}
+		return nil
+	})
+}
+
+// nonsense starts the program with combinations that make no sense.
+func (m *movingRig) nonsense() {
+	m.t.Helper()
+	const proxy = "proxy: '{cluster}.vpn.test:9443', ca: /x"
+	for text, want := range map[string]string{
+		"defaultBackend: vpn": `"vpn" is no backend: there are agents`,
+		"backends: [{name: vpn, proxy: 'vpn.test:9443', ca: /x}]\ndefaultBackend: vpn": "the dials of all clusters would end in one",
+		"backends: [{name: vpn, " + proxy + ", certificate: /x}]":                      "backends[0].key: it is missing",
+		"backends: [{name: vpn, proxy: '{cluster}.vpn.test:9443'}]":                    "backends[0].ca: it is missing",
+		"backends: [{name: agents, " + proxy + "}]":                                    "commands use it",
+		"backends: [{name: vpn, " + proxy + "}, {name: vpn, " + proxy + "}]":           "is the name of another backend",
+		"backends: [{name: vpn, proxy: 'vpn.test:9443', ca: '/{cluster}/ca.crt'}]":     "a proxy is of one cluster, or of all",
+	} {
+		m.refusedStart(text, want)
 	}
 }

@@ -55,6 +55,7 @@ type role struct {
 	args     []string
 	log      string
 	writable []string
+	hosts    string // its /etc/hosts, if that is not the machine's
 	process  *lab.Process
 }
 
@@ -116,7 +117,7 @@ func (r *rig) directory(name string) string {
 // start starts a role: without rights, on a read-only root.
 func (r *rig) start(x *role) {
 	r.t.Helper()
-	confined := &lab.Confinement{UID: user, GID: user, Writable: x.writable}
+	confined := &lab.Confinement{UID: user, GID: user, Writable: x.writable, Hosts: x.hosts}
 	x.process = labtest.Start(r.t, x.host, x.log, confined, append([]string{r.program}, x.args...)...)
 }
 
@@ -135,6 +136,46 @@ func (r *rig) startHub() {
 	}
 	r.start(r.hub)
 	r.eventually("the hub is ready", startWithin, r.hub, func() error { return labtest.HubReady(r.hub.host, filepath.Join(r.dir, "hub")) })
+}
+
+// configuredHub starts the hub with a configuration in a folder of its own, where the hub may watch it.
+func (r *rig) configuredHub(text, hosts string) (file string) {
+	r.t.Helper()
+	file = filepath.Join(r.directory("config"), "hub.yaml")
+	configure(r.t, file, text)
+	state, run := r.directory("hub"), r.directory("run")
+	r.hub = &role{
+		host: r.world.Control, log: filepath.Join(r.dir, "hub.log"), writable: []string{state, run}, hosts: hosts,
+		args: []string{"hub", "--config", file, "--state-dir", state, "--run-dir", run, "--log-level", "debug",
+			"--listen", ":8443", "--advertise", lab.ControlAddr + ":8443"},
+	}
+	r.startHub()
+	return file
+}
+
+// configure writes a hub's configuration, which a running one takes over by itself.
+func configure(t *testing.T, file, text string) {
+	t.Helper()
+	next := file + ".next"
+	err := os.WriteFile(next, []byte("apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n"+text), 0o644)
+	if err := errors.Join(err, os.Rename(next, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusedStart wants a hub with a configuration to end at its start, and to say why.
+func (r *rig) refusedStart(text string, want ...string) {
+	r.t.Helper()
+	dir := r.t.TempDir()
+	file := filepath.Join(dir, "hub.yaml")
+	configure(r.t, file, text)
+	_, err := labtest.Run(r.world.Control, startWithin, nil, r.program, "hub", "--config", file, "--state-dir", filepath.Join(dir, "state"),
+		"--run-dir", filepath.Join(dir, "run"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	for _, word := range want {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			r.t.Errorf("a start with %s: %v; want %q", text, err, word)
+		}
+	}
 }
 
 // startAgent starts an agent with a token of its own and waits until it is

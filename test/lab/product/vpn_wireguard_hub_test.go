@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
@@ -23,21 +22,12 @@ func TestWireGuardByTheHub(t *testing.T) {
 	r := &wireguardRig{vpnRig: &vpnRig{rig: newRig(t, "wghub", 1, 1)}, nodes: map[string]*meshNode{}}
 	r.vpnDir = r.dir
 	e1 := r.node("e1", endpointOverlay)
-	config := filepath.Join(r.directory("config"), "hub.yaml")
-	if err := os.WriteFile(config, []byte(fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
-kind: HubConfig
-clusters: [{name: c1}]
+	r.configuredHub(fmt.Sprintf(`clusters: [{name: c1}]
 wireguard:
   range: 192.168.128.0/22
   vpnServer: "{cluster}.seed.test:7000"
   endpoints: [{name: e1, address: "%s:51820", publicKey: "%s"}]
-`, endpointAddr, e1.key)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	state, run := r.directory("hub"), r.directory("run")
-	r.hub = &role{host: r.world.Control, log: filepath.Join(r.dir, "hub.log"), writable: []string{state, run}, args: []string{
-		"hub", "--config", config, "--state-dir", state, "--run-dir", run, "--listen", ":8443", "--advertise", lab.ControlAddr + ":8443"}}
-	r.startHub()
+`, endpointAddr, e1.key), "")
 
 	side := filepath.Join(r.dir, "c1-side")
 	r.verb("cluster", "wireguard", "c1", "--on", "--directory", side)
