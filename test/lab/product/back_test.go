@@ -36,15 +36,22 @@ func (r *rig) config(name, text string) string {
 // agentAddr is the first agent's address in its site.
 const agentAddr = "10.42.0.11"
 
-func dialFrom(h *lab.Host, at string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+func dialFrom(h *lab.Host, at string) (net.Conn, error) { return dialWithin(5*time.Second, h, at) }
+
+func dialWithin(within time.Duration, h *lab.Host, at string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	return h.DialContext(ctx, "tcp", at)
 }
 
 // heard connects from a host and reads the greeting.
 func heard(from *lab.Host, at string) (net.Conn, *bufio.Reader, string, error) {
-	conn, err := dialFrom(from, at)
+	return heardWithin(5*time.Second, from, at)
+}
+
+// heardWithin is heard, for a connection that is there within some time.
+func heardWithin(within time.Duration, from *lab.Host, at string) (net.Conn, *bufio.Reader, string, error) {
+	conn, err := dialWithin(within, from, at)
 	if err != nil {
 		return nil, nil, "", err
 	}

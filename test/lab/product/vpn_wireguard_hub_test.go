@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
@@ -84,4 +87,76 @@ rules: [{name: forward, sources: [192.168.128.0/22], allow: ["`+endpointOverlay+
 		}
 		return nil
 	})
+}
+
+// closedTowards dials the seed's machines from a hostile cluster that sends their range to an endpoint, by which they reach
+// the cluster in the same moment. That the packets would find their way is shown by an endpoint that announces the range:
+// the cluster reaches them for as long as it does.
+func (r *wireguardRig) closedTowards(from, endpoint *meshNode, machine *lab.Host) {
+	t := r.t
+	t.Helper()
+	machines := map[string]*lab.Host{thirdLAN + ":7002": machine, endpointLAN + ":7002": endpoint.host}
+	for at, h := range machines {
+		r.serve(h, at, "a machine of the seed")
+		if conn, _, who, err := heard(machine, at); err != nil {
+			t.Errorf("nobody listens at %s, so nothing is shown: %v", at, err)
+		} else if conn.Close(); who != "a machine of the seed" {
+			t.Errorf("%q listens at %s", who, at)
+		}
+	}
+	r.serve(from.host, from.overlay+":7003", "the cluster")
+	closed := func() {
+		t.Helper()
+		if conn, _, who, err := heard(machine, from.overlay+":7003"); err != nil || who != "the cluster" {
+			t.Errorf("the machine reaches the cluster no more: %q, %v", who, err)
+		} else {
+			conn.Close()
+		}
+		for at := range machines {
+			if conn, _, who, err := heardWithin(time.Second, from.host, at); err == nil {
+				conn.Close()
+				t.Errorf("%s reaches %q at %s", from.name, who, at)
+			}
+		}
+	}
+	closed()
+	if pings(from.host, thirdLAN) {
+		t.Errorf("%s answers to %s", thirdLAN, from.name)
+	}
+	r.announces(endpoint, ", ranges: [10.60.1.0/24]")
+	r.eventually("the cluster reaches what the endpoint announces", reconnectWithin, endpoint.role, func() error {
+		for at := range machines {
+			conn, _, who, err := heardWithin(time.Second, from.host, at)
+			if err != nil {
+				return err
+			}
+			if conn.Close(); who != "a machine of the seed" {
+				return fmt.Errorf("%q", who)
+			}
+		}
+		return nil
+	})
+	r.announces(endpoint, "")
+	r.eventually("it reaches them no more", reconnectWithin, endpoint.role, func() error {
+		if pings(from.host, thirdLAN) {
+			return errors.New("it does")
+		}
+		return nil
+	})
+	closed()
+}
+
+// announces changes what a machine announces beside its address.
+func (r *wireguardRig) announces(n *meshNode, more string) {
+	r.t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.dir, "mesh.yaml"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(text), "announce: {overlay4: "+n.overlay)
+	_, after, _ := strings.Cut(rest, "}")
+	r.file(n, "mesh.yaml", before+"announce: {overlay4: "+n.overlay+more+"}"+after)
+	if err := n.process.Signal(syscall.SIGHUP); err != nil {
+		r.t.Fatal(err)
+	}
 }

@@ -192,7 +192,7 @@ func TestVPNOverWireGuard(t *testing.T) {
 		return member(e1, ", endpoints: ['"+endpointAddr+":51820']"+more) + member(e2, ", endpointNames: ['e2.seed.test:51820']")
 	}
 	r.mesh(c1, r.world.Sites[0].Agents[0], reach(""), names)
-	hostile := reach(", ranges: [" + firstCluster + "/32, " + seedPrivate + "/32]")
+	hostile := reach(", ranges: [" + firstCluster + "/32, " + seedPrivate + "/32, 10.60.1.0/24]")
 	r.mesh(c2, r.world.Sites[1].Agents[0], strings.ReplaceAll(hostile, "endpointNames: ['e2.seed.test:51820']",
 		"endpoints: ['"+otherEndpointAddr+":51820']"), "")
 	r.serve(other, otherEndpointAddr+":7000", "c2") // the server of the second cluster, for this test
@@ -270,6 +270,7 @@ func TestVPNOverWireGuard(t *testing.T) {
 	took = r.via(route, endpointLAN)
 	t.Attr("figure", fmt.Sprintf("after that the route of another machine had to be waited for: %v", took.Round(100*time.Millisecond)))
 	r.eventually("it reaches the cluster by the other endpoint", reconnectWithin, route, reaches)
+	t.Run("clusters open nothing towards the seed's machines", func(t *testing.T) { r.closedTowards(c2, e1, third) })
 	r.routeEnds(route)
 
 	r.mesh(e2, moved, clusters, "")
