@@ -38,6 +38,7 @@ const (
 // vpnRig is a control plane with a VPN server, an edge in front of it, and a cluster behind a NAT.
 type vpnRig struct {
 	*rig
+	site       int // of the cluster, from 0
 	vpnDir     string
 	handshake  string // tlsAuth or tlsCrypt
 	seed, edge *lab.Host
@@ -72,7 +73,7 @@ func (r *vpnRig) path(name string) string { return filepath.Join(r.vpnDir, name)
 
 func (r *vpnRig) issue(name, role string, more ...string) {
 	r.t.Helper()
-	r.verb(append([]string{"certificate", "issue", "--role", role, "--cluster", "c1", "--name", name, "--out", r.path(name + ".pem")},
+	r.verb(append([]string{"certificate", "issue", "--role", role, "--cluster", clusterOf(r.site), "--name", name, "--out", r.path(name + ".pem")},
 		more...)...)
 }
 
@@ -112,19 +113,19 @@ func (r *vpnRig) startServer(h *lab.Host, name, more string) *role {
 	r.t.Helper()
 	config := r.write(name+".yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
 kind: VPNServerConfig
-cluster: c1
+cluster: %s
 runDir: %s/run-%s
 log: {level: debug}
 %s: %s
 ranges: [{range: 10.42.0.0/24, as: 240.1.0.0/24}]
 connect: {}
-%s`, r.vpnDir, name, r.handshake, r.path("tls.key"), more))
+%s`, clusterOf(r.site), r.vpnDir, name, r.handshake, r.path("tls.key"), more))
 	return r.startEnd(h, "server", name, config)
 }
 
 func (r *vpnRig) startEnd(h *lab.Host, end, name, config string) *role {
 	r.t.Helper()
-	x := &role{host: h, log: filepath.Join(r.dir, name+".log"), args: []string{"vpn", end, "--config", config}}
+	x := &role{host: h, log: filepath.Join(r.dir, clusterOf(r.site)+"-"+name+".log"), args: []string{"vpn", end, "--config", config}}
 	x.process = labtest.Start(r.t, h, x.log, nil, append([]string{r.program}, x.args...)...)
 	return x
 }
@@ -136,15 +137,15 @@ func (r *vpnRig) startClient(i int, servers string) *role {
 	r.issue(name, "vpn-client")
 	config := r.write(name+".yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
 kind: VPNClientConfig
-cluster: c1
+cluster: %s
 runDir: %s/run-%s
 log: {level: debug}
 identity: {bundle: %s}
 %s: %s
 ranges: [{range: 10.42.0.0/24, as: 240.1.0.0/24}]
 servers: %s
-`, r.vpnDir, name, r.path(name+".pem"), r.handshake, r.path("tls.key"), servers))
-	return r.startEnd(r.world.Sites[0].Agents[i], "client", name, config)
+`, clusterOf(r.site), r.vpnDir, name, r.path(name+".pem"), r.handshake, r.path("tls.key"), servers))
+	return r.startEnd(r.world.Sites[r.site].Agents[i], "client", name, config)
 }
 
 func (r *vpnRig) ready(x *role, port int) {
@@ -173,7 +174,7 @@ func (r *vpnRig) dialFrom(h *lab.Host, to string) (net.Conn, *bufio.Reader, erro
 	conn.SetDeadline(time.Now().Add(time.Minute))
 	in := bufio.NewReader(conn)
 	line, err := in.ReadString('\n')
-	if err == nil && line != greeting+"c1\n" {
+	if err == nil && line != greeting+clusterOf(r.site)+"\n" {
 		err = fmt.Errorf("%q", line)
 	}
 	if err != nil {

@@ -38,34 +38,17 @@ wireguard:
 	machine := r.server("e1", endpointAddr)
 	r.serve(machine, endpointAddr+":7000", "c1") // the cluster's server
 	names := r.file(e1, "hosts", "127.0.0.1 localhost\n"+endpointAddr+" c1.seed.test\n")
-	members, err := os.ReadFile(filepath.Join(e1.dir, "members.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(members), "members:\n")
 	r.more = ", policies: [" + r.file(e1, "policy.yaml", `apiVersion: tombolo.dev/v1alpha1
 kind: AccessPolicy
 rules: [{name: forward, sources: [192.168.128.0/22], allow: ["`+endpointOverlay+`:1194"]}]
 `) + "]"
 	r.serve(machine, "0.0.0.0:7001", "c1") // as an sshd or a kubelet would listen
-	r.mesh(e1, machine, list, names)
+	r.mesh(e1, machine, "", names)
 
-	// The cluster's files are taken as they are, but for where its sockets are.
-	mesh := filepath.Join(side, "mesh.yaml")
-	text, err := os.ReadFile(mesh)
-	c1 := &meshNode{name: "c1", dir: side, role: &role{host: r.world.Sites[0].Agents[0], log: filepath.Join(r.dir, "mesh-c1.log"),
-		args: []string{r.program, "mesh", "--config", mesh}}}
-	changed := strings.Replace(string(text), "node:\n", "node:\n  runDir: "+side+"/run\n", 1)
-	if err := errors.Join(err, os.WriteFile(mesh, []byte(changed), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	c1.process = labtest.Start(t, c1.host, c1.log, nil, c1.args...)
+	c1 := &meshNode{name: "c1", dir: side}
+	r.asWritten(c1, r.world.Sites[0].Agents[0], "")
 	r.meets(c1, "e1", endpointAddr)
-
-	hosts := []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, names}
-	forward := &role{host: machine, log: filepath.Join(r.dir, "forward.log")}
-	forward.process = labtest.Start(t, machine, forward.log, nil,
-		append(hosts, r.program, "vpn", "forward", "--config", filepath.Join(e1.dir, "forward.yaml"))...)
+	forward := r.forwardAsWritten(e1, names)
 	greets := func() error {
 		conn, _, err := r.dialFrom(c1.host, endpointOverlay+":1194")
 		if err == nil {
@@ -87,6 +70,27 @@ rules: [{name: forward, sources: [192.168.128.0/22], allow: ["`+endpointOverlay+
 		}
 		return nil
 	})
+}
+
+// asWritten starts the mesh of a cluster with the files as the hub has written them, but for where its sockets are.
+func (r *wireguardRig) asWritten(n *meshNode, h *lab.Host, hosts string) {
+	r.t.Helper()
+	config := filepath.Join(n.dir, "mesh.yaml")
+	text, err := os.ReadFile(config)
+	changed := strings.Replace(string(text), "node:\n", "node:\n  runDir: "+n.dir+"/run\n", 1)
+	if err := errors.Join(err, os.WriteFile(config, []byte(changed), 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.startMesh(n, h, config, hosts)
+}
+
+// forwardAsWritten is forward with the file that the hub has written.
+func (r *wireguardRig) forwardAsWritten(n *meshNode, hosts string) *role {
+	r.t.Helper()
+	x := &role{host: n.host, log: filepath.Join(r.dir, "forward-"+filepath.Base(n.dir)+".log")}
+	x.process = labtest.Start(r.t, n.host, x.log, nil,
+		withHosts(hosts, r.program, "vpn", "forward", "--config", filepath.Join(n.dir, "forward.yaml"))...)
+	return x
 }
 
 // closedTowards dials the seed's machines from a hostile cluster that sends their range to an endpoint, by which they reach

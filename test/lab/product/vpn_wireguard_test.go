@@ -78,10 +78,12 @@ func (r *wireguardRig) file(n *meshNode, name, text string) string {
 	return path
 }
 
-// mesh starts the mesh of a machine; hosts is its /etc/hosts, if that is not the machine's.
+// mesh starts the mesh of a machine, with members if its file is not there yet; hosts is its /etc/hosts, if that is not the machine's.
 func (r *wireguardRig) mesh(n *meshNode, h *lab.Host, members, hosts string) {
 	r.t.Helper()
-	r.file(n, "members.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\nmembers:\n"+members)
+	if members != "" {
+		r.file(n, "members.yaml", "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\nmembers:\n"+members)
+	}
 	config := r.file(n, "mesh.yaml", fmt.Sprintf(`apiVersion: tombolo.dev/v1alpha1
 kind: MeshConfig
 cluster: {secretFiles: [%[1]s/cluster.secret]}
@@ -92,12 +94,22 @@ mesh: {overlay4: 192.168.128.0/22, engine: auto, portMapping: false, masquerade:
 cache: false
 log: {level: debug}
 `, n.dir, n.name, n.overlay, r.more))
-	line := []string{r.program, "mesh", "--config", config}
-	if hosts != "" {
-		line = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, hosts}, line...)
-	}
-	n.role = &role{host: h, log: filepath.Join(r.dir, "mesh-"+n.name+".log"), args: line}
+	r.startMesh(n, h, config, hosts)
+}
+
+func (r *wireguardRig) startMesh(n *meshNode, h *lab.Host, config, hosts string) {
+	r.t.Helper()
+	line := withHosts(hosts, r.program, "mesh", "--config", config)
+	n.role = &role{host: h, log: filepath.Join(r.dir, "mesh-"+filepath.Base(n.dir)+".log"), args: line}
 	n.process = labtest.Start(r.t, h, n.log, nil, line...)
+}
+
+// withHosts has a command see another /etc/hosts, if one is named.
+func withHosts(hosts string, line ...string) []string {
+	if hosts == "" {
+		return line
+	}
+	return append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, hosts}, line...)
 }
 
 // status is what a mesh says of itself.
