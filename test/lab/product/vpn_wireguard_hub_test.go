@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -162,5 +163,34 @@ func (r *wireguardRig) announces(n *meshNode, more string) {
 	r.file(n, "mesh.yaml", before+"announce: {overlay4: "+n.overlay+more+"}"+after)
 	if err := n.process.Signal(syscall.SIGHUP); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// isAt wants a cluster to be on or off, with an address that it keeps.
+func isAt(t *testing.T, hub *rig, cluster string, on bool, address string) (k admin.WireGuardCluster) {
+	t.Helper()
+	hub.eventually(fmt.Sprintf("%s is on: %v", cluster, on), startWithin, hub.hub, func() error {
+		hub.verbJSON(&k, "cluster", "wireguard", cluster, "-o", "json")
+		if k.On != on || k.Address != address {
+			return fmt.Errorf("%+v", k)
+		}
+		return nil
+	})
+	return k
+}
+
+// sameFiles wants both hubs to write the same files for the cluster's side.
+func (s *seedRig) sameFiles(to *rig, n *meshNode) {
+	s.t.Helper()
+	at := s.directory("files")
+	for name, hub := range map[string]*rig{"from": s.rig, "to": to} {
+		hub.verb("cluster", "wireguard", n.name, "--directory", filepath.Join(at, name), "--at", "/etc/tombolo/wireguard")
+	}
+	for _, name := range []string{"cluster.secret", "state/wireguard.key", "members.yaml", "mesh.yaml"} {
+		a, err := os.ReadFile(filepath.Join(at, "from", name))
+		b, other := os.ReadFile(filepath.Join(at, "to", name))
+		if err := errors.Join(err, other); err != nil || string(a) != string(b) {
+			s.t.Errorf("%s of the cluster is another one at the other hub: %v", name, err)
+		}
 	}
 }
