@@ -192,6 +192,7 @@ type VPNRoutesEndpoint struct {
 	Name string `json:"name"`
 	// Address is a name or address of the machine, which is asked again and again.
 	Address string `json:"address"`
-	// Probe is host:port that accepts a connection while the endpoint works. Default: the machine is pinged.
+	// Probe is host:port that accepts a connection while the endpoint works, such as the healthListen of its mesh.
+	// Default: the machine is pinged, which says nothing about its mesh.
 	Probe string `json:"probe,omitempty"`
 }

@@ -12,12 +12,13 @@ import (
 
 // known is what is known of an endpoint.
 type known struct {
-	addr     netip.Addr // of the machine; not valid: its name is not resolved
-	link     string     // on which it is; empty: it cannot be a next hop
-	why      string     // it cannot be one
-	self     bool       // this machine is the endpoint
-	answered time.Time  // when it answered last
-	since    time.Time  // since when it has, without a longer silence
+	addr     netip.Addr     // of the machine; not valid: its name is not resolved
+	probe    netip.AddrPort // what answers for it, if it has a probe; not valid: its name is not resolved
+	link     string         // on which it is; empty: it cannot be a next hop
+	why      string         // it cannot be one
+	self     bool           // this machine is the endpoint
+	answered time.Time      // when it answered last
+	since    time.Time      // since when it has, without a longer silence
 }
 
 // alive reports whether it may have the route.

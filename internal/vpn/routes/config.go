@@ -31,7 +31,7 @@ type Config struct {
 type Endpoint struct {
 	Name, Host string
 	Addr       netip.Addr
-	Probe      string
+	Probe      policy.Target // without a port: the machine is pinged
 }
 
 // ParseConfig decodes and validates a file. It returns every problem at once.
@@ -74,7 +74,7 @@ func configure(raw v1alpha1.VPNRoutesConfig, add conf.Report) Config {
 	seen := map[string]int{}
 	for i, one := range raw.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)
-		e := Endpoint{Name: one.Name, Host: one.Address, Probe: one.Probe}
+		e := Endpoint{Name: one.Name, Host: one.Address}
 		if one.Name == "" {
 			add(path+".name", "it is empty")
 		} else if first, taken := seen[one.Name]; taken {
@@ -98,7 +98,7 @@ func configure(raw v1alpha1.VPNRoutesConfig, add conf.Report) Config {
 			}
 		}
 		if one.Probe != "" {
-			if _, err := policy.ParseTarget(one.Probe); err != nil {
+			if e.Probe, err = policy.ParseTarget(one.Probe); err != nil {
 				add(path+".probe", "%v", err)
 			}
 		}

@@ -14,6 +14,8 @@ const (
 	silentFor = 3 * time.Second
 	// steadyFor is how long an endpoint that is preferred must have answered until the route goes back to it.
 	steadyFor = 10 * time.Second
-	// resolveEvery is how often names are resolved and the kernel is looked at, resolveWait how long one may take.
+	// resolveEvery is how long after an answer names are resolved again, resolveWait how long one may take.
 	resolveEvery, resolveWait = 5 * time.Second, 2 * time.Second
+	// lookEvery is how often the kernel is looked at.
+	lookEvery = 5 * time.Second
 )

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -128,7 +129,10 @@ func (k *twin) last() string {
 type machines struct {
 	mu      sync.Mutex
 	names   map[string]string
+	slow    bool // no name is resolved
 	answers []string
+	probes  []string // that answer
+	asked   []time.Time
 	hops    map[string]machine.Hop
 }
 
@@ -147,34 +151,153 @@ func (m *machines) hop(a netip.Addr) (machine.Hop, error) {
 	return machine.Hop{Link: "eth0", Own: netip.MustParseAddr("10.0.0.8")}, nil // even: it prefers the first
 }
 
-func (m *machines) lookup(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (m *machines) lookup(ctx context.Context, _, host string) ([]netip.Addr, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.names[host] == "" {
+	at, slow := m.names[host], m.slow
+	m.mu.Unlock()
+	if slow {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if at == "" {
 		return nil, errors.New("no such host")
 	}
-	return []netip.Addr{netip.MustParseAddr(m.names[host])}, nil
+	return []netip.Addr{netip.MustParseAddr(at)}, nil
 }
 
-func (m *machines) asks(_ context.Context, _ Endpoint, at netip.Addr) bool {
+func (m *machines) asks(_ context.Context, at netip.Addr, probe netip.AddrPort) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Contains(m.answers, at.String())
+	if at.String() == "10.0.0.1" {
+		m.asked = append(m.asked, time.Now())
+	}
+	return slices.Contains(m.answers, at.String()) && (!probe.IsValid() || slices.Contains(m.probes, probe.String()))
+}
+
+// rig is a Router of a configuration among machines.
+func rig(t *testing.T, text string, m *machines) (*Router, *twin, *run.Group) {
+	t.Helper()
+	cfg, err := ParseConfig("x", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &twin{}
+	r := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
+	r.kernel, r.host = k, host{hop: m.hop, lookup: m.lookup, asks: m.asks}
+	g := run.NewGroup(t.Context())
+	r.start(g)
+	return r, k, g
+}
+
+// end stops what a rig runs.
+func end(t *testing.T, g *run.Group) {
+	t.Helper()
+	g.Stop()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNamesDelayNothing: while DNS answers nothing, endpoints are asked each second as ever, and one that is silent
+// loses the route as soon as ever.
+func TestNamesDelayNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machines{names: map[string]string{"e1.example": "10.0.0.1"}, answers: []string{"10.0.0.1", "10.0.0.2"},
+			probes: []string{"10.0.0.2:8448"}}
+		_, k, g := rig(t, good, m)
+		defer end(t, g)
+		time.Sleep(time.Second / 2)
+		m.set(func() { m.slow, m.asked = true, nil })
+		time.Sleep(time.Minute)
+		m.set(func() {
+			for i := range m.asked[1:] {
+				if gap := m.asked[i+1].Sub(m.asked[i]); gap != probeEvery {
+					t.Errorf("it was not asked for %v", gap)
+				}
+			}
+			m.answers = []string{"10.0.0.2"}
+		})
+		for range 2 {
+			if got := k.last(); !strings.Contains(got, "via 10.0.0.1 ") {
+				t.Errorf("too early: %s", got)
+			}
+			time.Sleep(silentFor - probeEvery)
+		}
+		if got := k.last(); !strings.Contains(got, "via 10.0.0.2 ") {
+			t.Errorf("too late: %s", got)
+		}
+	})
+}
+
+// TestSlowNamesAtTheStart: who has an address gets the route within a second, and who has a name later.
+func TestSlowNamesAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machines{names: map[string]string{"e1.example": "10.0.0.1"}, answers: []string{"10.0.0.1", "10.0.0.2"},
+			probes: []string{"10.0.0.2:8448"}, slow: true}
+		_, k, g := rig(t, good, m)
+		defer end(t, g)
+		time.Sleep(probeEvery + time.Millisecond)
+		if got := k.last(); !strings.Contains(got, "via 10.0.0.2 ") {
+			t.Errorf("at the start: %s", got)
+		}
+		m.set(func() { m.slow = false })
+		time.Sleep(2*resolveEvery + steadyFor)
+		if got := k.last(); !strings.Contains(got, "via 10.0.0.1 ") {
+			t.Errorf("its name is resolved: %s", got)
+		}
+	})
+}
+
+// TestTheProbeDecides: an endpoint whose machine answers, and whose probe does not, loses the route. A name of the probe
+// is resolved like that of the machine, and counts on while it is not.
+func TestTheProbeDecides(t *testing.T) {
+	for _, probe := range []string{"10.0.0.1:8448", "e1.example:8448", "health.example:8448"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &machines{names: map[string]string{"e1.example": "10.0.0.1", "health.example": "10.0.0.1"},
+				answers: []string{"10.0.0.1", "10.0.0.2"}, probes: []string{"10.0.0.1:8448", "10.0.0.2:8448"}}
+			text := strings.Replace(good, "address: e1.example", `address: e1.example, probe: "`+probe+`"`, 1)
+			_, k, g := rig(t, text, m)
+			defer end(t, g)
+			synctest.Wait()
+			if got := k.last(); !strings.Contains(got, "via 10.0.0.1 ") {
+				t.Errorf("%s answers: %s", probe, got)
+			}
+			m.set(func() { m.slow = true })
+			time.Sleep(time.Minute)
+			if got := k.last(); !strings.Contains(got, "via 10.0.0.1 ") {
+				t.Errorf("%s is not resolved: %s", probe, got)
+			}
+			m.set(func() { m.probes = []string{"10.0.0.2:8448"} })
+			time.Sleep(silentFor + probeEvery)
+			if got := k.last(); !strings.Contains(got, "via 10.0.0.2 ") {
+				t.Errorf("%s is silent: %s", probe, got)
+			}
+		})
+	}
+}
+
+// TestAsks: a port that nobody listens at does not answer, though its machine does.
+func TestAsks(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, probe := netip.MustParseAddr("127.0.0.1"), ln.Addr().(*net.TCPAddr).AddrPort()
+	if !asks(t.Context(), machine, probe) {
+		t.Error("it listens")
+	}
+	ln.Close()
+	if asks(t.Context(), machine, probe) {
+		t.Error("it is closed")
+	}
 }
 
 func TestTheRouteFollowsWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := ParseConfig("x", []byte(good))
-		if err != nil {
-			t.Fatal(err)
-		}
-		k := &twin{}
 		m := &machines{names: map[string]string{"e1.example": "10.0.0.1"}, answers: []string{"10.0.0.1", "10.0.0.2"},
-			hops: map[string]machine.Hop{"10.9.0.1": {Link: "eth0", Gateway: netip.MustParseAddr("10.0.0.254")}}}
-		r := New(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
-		r.kernel, r.host = k, host{hop: m.hop, lookup: m.lookup, asks: m.asks}
-		g := run.NewGroup(t.Context())
-		g.Go("route", r.loop)
+			probes: []string{"10.0.0.2:8448"},
+			hops:   map[string]machine.Hop{"10.9.0.1": {Link: "eth0", Gateway: netip.MustParseAddr("10.0.0.254")}}}
+		r, k, g := rig(t, good, m)
 		want := func(what, via string) {
 			t.Helper()
 			synctest.Wait()
@@ -200,7 +323,7 @@ func TestTheRouteFollowsWhoAnswers(t *testing.T) {
 		pass(4 * probeEvery)
 		want("and stays", "10.0.0.1")
 		m.set(func() { m.names["e1.example"], m.answers = "10.0.0.3", []string{"10.0.0.3"} })
-		pass(2 * resolveEvery)
+		pass(resolveEvery + probeEvery)
 		want("it has moved", "10.0.0.3")
 		m.set(func() { delete(m.names, "e1.example") })
 		pass(2 * resolveEvery)
@@ -216,9 +339,6 @@ func TestTheRouteFollowsWhoAnswers(t *testing.T) {
 		if got := k.last(); got != "" || r.unready() != nil {
 			t.Errorf("an endpoint itself has %s; %v", got, r.unready())
 		}
-		g.Stop()
-		if err := g.Wait(); err != nil {
-			t.Error(err)
-		}
+		end(t, g)
 	})
 }

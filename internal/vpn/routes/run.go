@@ -43,7 +43,7 @@ type host struct {
 	open   func(kernel.Names) (state, error)
 	hop    func(netip.Addr) (machine.Hop, error)
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	asks   func(ctx context.Context, e Endpoint, at netip.Addr) bool
+	asks   func(ctx context.Context, at netip.Addr, probe netip.AddrPort) bool
 }
 
 // Router is a running 'tombolo vpn routes'.
@@ -99,81 +99,77 @@ func (r *Router) Run(ctx, _ context.Context) (err error) {
 	g.Go("health", func(ctx context.Context) error {
 		return listener.Health{Metrics: r.reg, Log: r.log, Ready: r.unready}.Serve(ctx, health)
 	})
-	g.Go("route", r.loop)
+	r.start(g)
 	return g.Wait()
 }
 
-// loop asks the endpoints, and keeps the route with one that answers.
-func (r *Router) loop(ctx context.Context) error {
-	var resolved time.Time
+// start begins to find the endpoints, and to keep the route with one that answers.
+func (r *Router) start(g *run.Group) {
+	found := make(chan located)
+	g.Go("names", func(ctx context.Context) error { return r.resolve(ctx, found) })
+	g.Go("route", func(ctx context.Context) error { return r.loop(ctx, found) })
+}
+
+// loop asks the endpoints, and keeps the route with one that answers. It does not wait for names, but for the first ones
+// until the first tick: who is preferred has it at once then.
+func (r *Router) loop(ctx context.Context, found <-chan located) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	unknown := len(r.cfg.Endpoints)
+	var looked time.Time
 	for {
-		look := time.Since(resolved) >= resolveEvery
-		if look {
-			resolved = time.Now()
-			r.resolve(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case one := <-found:
+			if r.place(one) {
+				looked = time.Time{}
+			}
+			if unknown--; unknown != 0 {
+				continue
+			}
+		case <-tick.C:
 		}
 		r.probe(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.decide(time.Now(), look)
-		if !run.Wait(ctx, probeEvery) {
-			return nil
+		now := time.Now()
+		look := now.Sub(looked) >= lookEvery
+		if look {
+			looked = now
 		}
+		r.decide(now, look)
 	}
 }
 
-// resolve finds where the machines are. What a name meant counts on while it is not resolved.
-func (r *Router) resolve(ctx context.Context) {
-	g := run.NewGroup(ctx)
-	for i, e := range r.cfg.Endpoints {
-		g.Do(func(ctx context.Context) {
-			at, why := r.find(ctx, e)
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			k := r.all[i]
-			if !at.IsValid() {
-				if k.why != why {
-					r.log.Warn("an endpoint is not found", "endpoint", e.Name, telemetry.AttrReason, why)
-				}
-				k.why = why
-			} else {
-				k = r.atLocked(e, k, at)
-			}
-			r.all[i] = k
-		})
+// place takes over where an endpoint is, and reports whether that has changed. What a name meant counts on while it is
+// not resolved.
+func (r *Router) place(one located) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, had := r.cfg.Endpoints[one.endpoint], r.all[one.endpoint]
+	k := had
+	if one.machine.IsValid() {
+		k = r.atLocked(e, k, one.machine)
 	}
-	_ = g.Wait() // what failed is in the table
-}
-
-// find is the address of an endpoint machine.
-func (r *Router) find(ctx context.Context, e Endpoint) (netip.Addr, string) {
-	if e.Addr.IsValid() {
-		return e.Addr, ""
+	if one.probe.IsValid() {
+		k.probe = netip.AddrPortFrom(one.probe, e.Probe.Port)
 	}
-	ctx, cancel := context.WithTimeout(ctx, resolveWait)
-	defer cancel()
-	addrs, err := r.host.lookup(ctx, "ip", e.Host)
-	if err != nil {
-		return netip.Addr{}, err.Error()
-	}
-	var first netip.Addr
-	for _, a := range addrs { // the smallest one, so that an answer in another order changes nothing
-		a = a.Unmap()
-		if a.Is4() == r.cfg.Range.Addr().Is4() && !r.cfg.Range.Contains(a) && (!first.IsValid() || a.Less(first)) {
-			first = a
+	if one.why != "" {
+		if had.why != one.why {
+			r.log.Warn("an endpoint is not found", "endpoint", e.Name, telemetry.AttrReason, one.why)
 		}
+		k.why = one.why
 	}
-	if !first.IsValid() {
-		return first, "its name has no address of the range's family"
-	}
-	return first, ""
+	r.all[one.endpoint] = k
+	return k.addr != had.addr || k.link != had.link || k.self != had.self
 }
 
 // atLocked is an endpoint at an address, if that can be a next hop. The caller holds mu.
 func (r *Router) atLocked(e Endpoint, k known, at netip.Addr) known {
 	if k.addr != at {
-		k = known{addr: at}
+		k = known{addr: at, probe: k.probe}
 	}
 	why := ""
 	hop, err := r.host.hop(at)
@@ -206,13 +202,13 @@ func (r *Router) probe(ctx context.Context) {
 		r.mu.Lock()
 		k := r.all[i]
 		r.mu.Unlock()
-		if k.link == "" {
+		if k.link == "" || e.Probe.Port != 0 && !k.probe.IsValid() {
 			continue
 		}
 		g.Do(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, probeWait)
 			defer cancel()
-			if !r.host.asks(ctx, e, k.addr) {
+			if !r.host.asks(ctx, k.addr, k.probe) {
 				return
 			}
 			r.mu.Lock()
@@ -285,10 +281,10 @@ func (r *Router) unready() *fault.Fault {
 	return f.Hint("look at the endpoint machines, and at their addresses in the configuration")
 }
 
-// asks reports whether an endpoint answers: to an echo request, or by its probe.
-func asks(ctx context.Context, e Endpoint, at netip.Addr) bool {
-	if e.Probe != "" {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Probe)
+// asks reports whether an endpoint answers: by its probe, if it has one, or to an echo request.
+func asks(ctx context.Context, at netip.Addr, probe netip.AddrPort) bool {
+	if probe.IsValid() {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", probe.String())
 		if err != nil {
 			return false
 		}
