@@ -97,6 +97,8 @@ func (ap *api) apiRemoveCluster(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	ap.wireguard.Lock() // what is stored of it meanwhile would outlive it
+	defer ap.wireguard.Unlock()
 	served, err := ap.servedByWireGuard()
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ type parts struct {
 	own         *authz.OwnListeners
 	policies    *policyfile.Files
 	clusters    *registry
-	wireguard   sync.Mutex // held while addresses or their range change
+	wireguard   sync.Mutex // held while addresses or their range change, or a cluster is removed
 	memory      *memory.Guard
 	clients     *conns.ByCertificate
 	descriptors *conns.Descriptors

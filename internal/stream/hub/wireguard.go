@@ -150,7 +150,7 @@ func (wg *wireGuardAPI) registered(r *http.Request) (id.Cluster, error) {
 	return name, err
 }
 
-// settle stores what the cluster has from now on.
+// settle stores what the cluster has from now on, unless it was removed meanwhile.
 func (wg *wireGuardAPI) settle(r *http.Request, name id.Cluster, change wireguard.Change) (wireguard.Cluster, error) {
 	drawn, err := drawKeys()
 	if err != nil {
@@ -161,6 +161,9 @@ func (wg *wireGuardAPI) settle(r *http.Request, name id.Cluster, change wireguar
 	cfg := wg.settings.Load().wireguard
 	var before wireguard.Cluster
 	k, err := wg.state.ChangeWireGuard(name, false, wg.now(), func(all []wireguard.Cluster) (wireguard.Cluster, error) {
+		if _, err := wg.clusters.get(name); err != nil {
+			return wireguard.Cluster{}, err
+		}
 		before, _ = wireguard.Entry(all, name.String())
 		return cfg.Settle(all, name.String(), change, drawn)
 	})

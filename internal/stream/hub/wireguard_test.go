@@ -7,16 +7,20 @@ import (
 	"context"
 	"crypto/ecdh"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/wireguard"
@@ -187,6 +191,50 @@ func TestAControlPlaneMoves(t *testing.T) {
 	moved.WireGuard.PrivateKey = again.WireGuard.Secret
 	if err := to("POST", "/v1/import", moved, &k); !fault.Has(err, fault.CodeRequest) || strings.Contains(err.Error(), again.WireGuard.Secret) {
 		t.Error(err)
+	}
+}
+
+// TestARemovedClusterStaysRemoved: a change that began before the removal does not bring it back, however both meet.
+func TestARemovedClusterStaysRemoved(t *testing.T) {
+	h, call := wireGuardHub(t, wireGuardSection)
+	var seconds atomic.Int64 // a cluster may come again after a second
+	h.now = func() time.Time { return time.Unix(1_800_000_000+3*seconds.Add(1), 0) }
+	c1 := clusterOf(t, "c1")
+	settle := func() error {
+		_, err := h.api.network.settle(httptest.NewRequest("POST", "/", nil), c1, wireguard.Change{Mode: wireguard.On})
+		return err
+	}
+	gone := func() {
+		t.Helper()
+		all, err1 := h.state.Clusters()
+		kept, err2 := h.state.WireGuard()
+		if err := errors.Join(err1, err2); err != nil || len(all)+len(kept) > 0 {
+			t.Fatalf("%v, %d kept, %v", all, len(kept), err)
+		}
+	}
+	remove := func() {
+		var out admin.ClusterRemoval
+		if err := call("DELETE", "/v1/clusters/c1?force=true", nil, &out); err != nil {
+			t.Error(err)
+		}
+	}
+	must(t, settle())
+	remove()
+	if err := settle(); !fault.Has(err, fault.CodeClusterUnknown) {
+		t.Error(err)
+	}
+	gone()
+	for range 50 {
+		h.clusters.add(c1)
+		g := run.NewGroup(t.Context())
+		g.Do(func(context.Context) {
+			if err := settle(); err != nil && !fault.Has(err, fault.CodeClusterUnknown) {
+				t.Error(err)
+			}
+		})
+		remove()
+		must(t, g.Wait())
+		gone()
 	}
 }
 
