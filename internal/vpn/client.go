@@ -57,6 +57,7 @@ type end struct {
 	in, out uint64
 	address []netip.Addr   // that the server gave
 	by      netip.AddrPort // where it was reached
+	dialled openvpn.Remote // of several: as it is configured
 	asked   bool           // it was heard again after the connection was made: it asks each second
 	why     *fault.Fault   // why no packets pass
 }
@@ -115,8 +116,13 @@ func (e *end) prepare() (map[string][]byte, error) {
 }
 
 // handle takes an event of OpenVPN.
-func (e *end) handle(ev openvpn.Event, _ func(string)) {
+func (e *end) handle(ev openvpn.Event, send func(string)) {
 	switch ev := ev.(type) {
+	case openvpn.Remote:
+		e.mu.Lock()
+		e.dialled = ev
+		e.mu.Unlock()
+		send(openvpn.AcceptRemote())
 	case openvpn.Traffic:
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -215,11 +221,9 @@ func (e *end) leaves() bool {
 		return false
 	}
 	e.asked = false // once
-	by := openvpn.Remote{Host: e.by.Addr().String(), Port: e.by.Port()}
-	used := slices.Index(e.remotes, by)
-	next := max(used, 0) + 1
+	next := max(slices.Index(e.remotes, e.dialled), 0) + 1
 	e.remotes = slices.Concat(e.remotes[next:], e.remotes[:next])
-	e.log.Warn("the server is silent, and its next address is tried", "by", e.by)
+	e.log.Warn("the server is silent, and its next address is tried", "by", e.by, "next", e.remotes[0].Host)
 	return true
 }
 

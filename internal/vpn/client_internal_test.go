@@ -14,19 +14,24 @@ import (
 )
 
 // TestASilentServerIsLeft: of a server with several addresses that asked each second, the next one is tried after some
-// seconds of silence, once; one that may be another program is left to the keepalive of OpenVPN.
+// seconds of silence, once; one that may be another program is left to the keepalive of OpenVPN. Of names, too, that
+// which was dialled is left.
 func TestASilentServerIsLeft(t *testing.T) {
 	const bundle, files = "{bundle: /x.pem}", "{certificate: /c, key: /k, ca: /a}"
 	const several, one = "{addresses: ['192.168.128.1:1194', '192.168.128.2:1194']}", "{address: '192.168.128.1:1194'}"
+	const names = "{addresses: ['e1.example:1194', 'e2.example:1194', '192.168.128.1:1194']}"
 	for _, c := range []struct {
 		what, identity, server string
 		asks                   bool
-		want                   bool
+		dialled, next          string // next: it is left
 	}{
-		{"it asked", bundle, several, true, true},
-		{"it never asked", bundle, several, false, false},
-		{"of another CA", files, several, true, false},
-		{"one address", bundle, one, true, false},
+		{"it asked", bundle, several, true, "192.168.128.2", "192.168.128.1"},
+		{"it never asked", bundle, several, false, "192.168.128.2", ""},
+		{"of another CA", files, several, true, "192.168.128.2", ""},
+		{"one address", bundle, one, true, "", ""},
+		{"the first of three", bundle, names, true, "192.168.128.1", "e2.example"},
+		{"the second, a name", bundle, names, true, "e2.example", "e1.example"},
+		{"the last, a name", bundle, names, true, "e1.example", "192.168.128.1"},
 	} {
 		cfg, err := ParseClientConfig("x", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: VPNClientConfig\ncluster: c1\n"+
 			"prefer: 192.168.128.17\nidentity: "+c.identity+"\nranges: [{range: 10.244.0.0/16}]\nservers: ["+c.server+"]\n"))
@@ -39,6 +44,13 @@ func TestASilentServerIsLeft(t *testing.T) {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		e := NewClient(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry(),
 			Now: func() time.Time { return now }}).ends[0]
+		if c.dialled != "" {
+			said := ""
+			e.handle(openvpn.Remote{Host: c.dialled, Port: 1194}, func(s string) { said += s })
+			if said != "remote ACCEPT" {
+				t.Errorf("%s: it says %q", c.what, said)
+			}
+		}
 		e.state, e.since, e.heard, e.by = openvpn.Connected, now, now, netip.MustParseAddrPort("192.168.128.2:1194")
 		left := 0
 		in := uint64(0)
@@ -59,10 +71,10 @@ func TestASilentServerIsLeft(t *testing.T) {
 				t.Fatalf("%s: left in second %d", c.what, second)
 			}
 		}
-		if want := map[bool]int{true: 1}[c.want]; left != want {
-			t.Errorf("%s: left %d times, want %d", c.what, left, want)
+		if want := len(c.next); left != min(want, 1) {
+			t.Errorf("%s: left %d times", c.what, left)
 		}
-		if first := e.remotes[0].Host; c.want && first != "192.168.128.1" {
+		if first := e.remotes[0].Host; c.next != "" && first != c.next {
 			t.Errorf("%s: %s is tried next", c.what, first)
 		}
 	}

@@ -15,6 +15,9 @@ func Begin() []string {
 // Release ends a hold.
 func Release() string { return "hold release" }
 
+// AcceptRemote has a client dial the one of its remotes that it has reported.
+func AcceptRemote() string { return "remote ACCEPT" }
+
 // TrafficSeconds is how often a process counts bytes, in seconds.
 const TrafficSeconds = 2
 

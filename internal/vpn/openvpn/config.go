@@ -52,7 +52,8 @@ type Client struct {
 	ServerName, ServerPrefix string
 }
 
-// Remote is where a server is dialled.
+// Remote is where a server is dialled. As an event it is the one of several that is dialled next, and waits for
+// AcceptRemote.
 type Remote struct {
 	Host string
 	Port uint16
@@ -226,6 +227,7 @@ func (c Client) Config() string {
 		f.add("explicit-exit-notify", "1")
 	}
 	if len(c.Remotes) > 1 {
+		f.add("management-query-remote") // names alone would not say which one was reached
 		for _, r := range c.Remotes {
 			f.b.WriteString("<connection>\n")
 			f.add("remote", r.Host, fmt.Sprint(r.Port), proto)

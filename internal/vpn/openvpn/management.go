@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Event is something that the management interface reports: Hold, State, Traffic, Client, Log, Answer or Ready.
+// Event is something that the management interface reports: Hold, Remote, State, Traffic, Client, Log, Answer or
+// Ready.
 type Event any
 
 // Hold waits for a release, which is to come after a time.
@@ -104,6 +105,8 @@ func (r *Reader) Line(line string) Event {
 		return Ready{}
 	case ">HOLD":
 		return hold(rest)
+	case ">REMOTE":
+		return asked(rest)
 	case ">STATE":
 		return state(rest)
 	case ">BYTECOUNT":
@@ -128,6 +131,19 @@ func hold(rest string) Event {
 		return Hold{}
 	}
 	return Hold{min(time.Duration(seconds)*time.Second, mostHold)}
+}
+
+// asked reads host,port,protocol.
+func asked(rest string) Event {
+	f := strings.Split(rest, ",")
+	if len(f) != 3 {
+		return nil
+	}
+	port, err := strconv.ParseUint(f[1], 10, 16)
+	if err != nil {
+		return nil
+	}
+	return Remote{Host: f[0], Port: uint16(port)}
 }
 
 // state reads time,name,detail,address4,remote,port,local,port,address6.

@@ -86,7 +86,7 @@ func TestLines(t *testing.T) {
 			openvpn.Answer{Text: "unknown command, enter 'help' for more options"},
 		},
 		"client-2.7": {
-			openvpn.Ready{}, openvpn.Hold{}, openvpn.State{Name: "CONNECTING"}, openvpn.State{Name: "WAIT"},
+			openvpn.Ready{}, openvpn.Hold{}, openvpn.Remote{Host: "vpn.example.com", Port: 1194}, openvpn.State{Name: "CONNECTING"}, openvpn.State{Name: "WAIT"},
 			openvpn.State{Name: "AUTH"}, openvpn.State{Name: "GET_CONFIG"}, openvpn.State{Name: "ASSIGN_IP", Address4: netip.MustParseAddr("192.168.123.2")},
 			openvpn.State{Name: "CONNECTED", Detail: "SUCCESS", Address4: netip.MustParseAddr("192.168.123.2"),
 				Address6: netip.MustParseAddr("fd8f:6d53:b97a:1::2"), Remote: netip.MustParseAddrPort("198.51.100.50:1194")},
