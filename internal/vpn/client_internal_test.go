@@ -3,13 +3,17 @@
 package vpn
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/vpn/network"
 	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
 )
 
@@ -76,6 +80,44 @@ func TestASilentServerIsLeft(t *testing.T) {
 		}
 		if first := e.remotes[0].Host; c.next != "" && first != c.next {
 			t.Errorf("%s: %s is tried next", c.what, first)
+		}
+	}
+}
+
+// TestRoutesWithoutTheServer: what the tunnel dials is in no route into it, also by a name.
+func TestRoutesWithoutTheServer(t *testing.T) {
+	const onward = "/proc/none" // it comes as far as its socket
+	const itself = "the route 10.0.0.0/16 contains 10.0.3.4, an address of "
+	for server, want := range map[string]string{
+		"{address: 'vpn.example:1194'}":                                                            itself + "vpn.example",
+		"{address: 'other.example:1194'}":                                                          onward,
+		"{address: 'lost.example:1194'}":                                                           onward,
+		"{addresses: ['other.example:1194', 'vpn.example:1194']}":                                  itself + "vpn.example",
+		"{address: 'vpn.example:1194', proxy: {address: 'other.example:8132', destination: 'x'}}":  onward,
+		"{address: 'other.example:1194', proxy: {address: 'vpn.example:8132', destination: 'x'}}":  itself + "vpn.example",
+		"{address: '192.0.2.1:1194', proxy: {address: 'both.example:8132', destination: 'x y z'}}": itself + "both.example",
+	} {
+		cert, key, ca := writeIdentity(t, t.TempDir())
+		cfg, err := ParseClientConfig("x", []byte("apiVersion: tombolo.dev/v1alpha1\nkind: VPNClientConfig\ncluster: c1\n"+
+			"identity: {certificate: "+cert+", key: "+key+", ca: "+ca+"}\nroutes: [10.0.0.0/16]\n"+
+			"runDir: /proc/none\nhealthListen: 127.0.0.1:0\nservers: ["+server+"]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := NewClient(cfg, Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
+		c.host = host{
+			version: func(context.Context, string) (string, error) { return "2.6.14", nil },
+			around:  func([]string) []network.Part { return nil },
+			lookup: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+				inside, outside := netip.MustParseAddr("::ffff:10.0.3.4"), netip.MustParseAddr("192.0.2.7")
+				all := map[string][]netip.Addr{"vpn.example": {inside}, "other.example": {outside}, "both.example": {outside, inside}}
+				if len(all[host]) == 0 {
+					return nil, errors.New("no such host")
+				}
+				return all[host], nil
+			}}
+		if err := c.Run(t.Context(), t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", server, err, want)
 		}
 	}
 }

@@ -39,6 +39,7 @@ type host struct {
 	hasIPv6      func() bool
 	unprivileged func() (user, group string)
 	forward      func(families []plan.Family) (undo func() error, err error)
+	lookup       func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	version      func(ctx context.Context, program string) (string, error)
 	around       func(ours []string) []network.Part // networks of this machine, without those of our links
 }
@@ -47,7 +48,7 @@ func newHost() host {
 	return host{
 		openKernel: func(n kernel.Names) (state, error) { return kernel.New(n) },
 		makeTun:    kernel.MakeTun, answers: answers, hasIPv6: hasIPv6, unprivileged: unprivileged, forward: forward,
-		version: version, around: around,
+		lookup: net.DefaultResolver.LookupNetIP, version: version, around: around,
 	}
 }
 

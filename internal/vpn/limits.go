@@ -46,6 +46,8 @@ const (
 	addresses = 8
 	// silentFor is how long a server that asks each second may be silent until its next address is tried.
 	silentFor = 5 * time.Second
+	// resolveWait is how long the names of servers may take at the start.
+	resolveWait = 5 * time.Second
 	// connects bounds the CONNECTs that are open at a time.
 	connects = 8_192
 	// reason bounds what is kept of OpenVPN's words.

@@ -3,14 +3,15 @@
 package vpn
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/conf"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 	"github.com/tombolo-io/tombolo/internal/vpn/network"
-	"github.com/tombolo-io/tombolo/internal/vpn/openvpn"
 )
 
 // networks reads transfer networks. Each has room for a server and its clients, and is not larger than OpenVPN has it.
@@ -108,22 +109,53 @@ func (c ClientConfig) parts() (out []network.Part) {
 	return out
 }
 
-// checkRoutes reports routes into a tunnel that contain what the tunnel itself dials: it would carry its own packets.
-// Names are not resolved.
-func (c ClientConfig) checkRoutes(add conf.Report) {
+// dials are the hosts that the tunnels themselves dial.
+func (c ClientConfig) dials() (out []string) {
 	for _, r := range c.Servers {
-		dials := r.remotes
 		if r.proxy != nil {
-			dials = []openvpn.Remote{{Host: r.proxy.Host}}
+			out = append(out, r.proxy.Host)
+			continue
 		}
-		for _, d := range dials {
-			a, err := netip.ParseAddr(d.Host)
-			for i, route := range c.Routes {
-				if err == nil && route.Contains(a.Unmap()) {
-					add(fmt.Sprintf("routes[%d]", i), "%v contains %v, which the tunnel itself dials: leave that address out",
-						route, a)
+		for _, d := range r.remotes {
+			out = append(out, d.Host)
+		}
+	}
+	return out
+}
+
+// checkRoutes reports routes into a tunnel that contain what the tunnel itself dials: it would carry its own packets.
+// Names are resolved at the start.
+func (c ClientConfig) checkRoutes(add conf.Report) {
+	for _, host := range c.dials() {
+		a, err := netip.ParseAddr(host)
+		for i, route := range c.Routes {
+			if err == nil && route.Contains(a.Unmap()) {
+				add(fmt.Sprintf("routes[%d]", i), "%v contains %v, which the tunnel itself dials: leave that address out",
+					route, a)
+			}
+		}
+	}
+}
+
+// outside refuses what checkRoutes does of names, by the addresses that they have now. Where DNS does not answer there
+// is nothing to say yet.
+func (c ClientConfig) outside(ctx context.Context,
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)) error {
+	if len(c.Routes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveWait)
+	defer cancel()
+	for _, host := range c.dials() {
+		addrs, _ := lookup(ctx, "ip", host) // OpenVPN says what is wrong with a name, again and again
+		for _, a := range addrs {
+			for _, route := range c.Routes {
+				if route.Contains(a.Unmap()) {
+					return fault.Newf(fault.CodeConfig, "the route %v contains %v, an address of %s", route, a.Unmap(), host).
+						Whyf("the tunnel itself dials it, and would carry its own packets").Hint("leave that address out of routes")
 				}
 			}
 		}
 	}
+	return nil
 }

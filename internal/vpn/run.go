@@ -191,6 +191,9 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 	if err := c.host.apart(c.links(), c.cfg.parts()); err != nil {
 		return err
 	}
+	if err := c.cfg.outside(ctx, c.host.lookup); err != nil {
+		return err
+	}
 	o, err := c.cfg.listen(ctx, ClientSocket(c.cfg.RunDir))
 	if err != nil {
 		return err
