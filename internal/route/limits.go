@@ -23,8 +23,6 @@ const (
 	askerQuestions = 32
 	// questions bounds those that wait for an answer of one server, of the 65,536 ids that there are.
 	questions = 8_192
-	// socketConns bounds the connections of the admin socket.
-	socketConns = 32
 	// tunMTU is that of the link. Its packets are never on a wire: the larger, the fewer.
 	tunMTU = 65_520
 )

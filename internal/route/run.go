@@ -5,11 +5,9 @@ package route
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/run"
@@ -19,11 +17,12 @@ import (
 // Run routes until ctx ends; then it takes no new connections and gives those that live the drain timeout, which the
 // end of hard cuts short. What it changed in the kernel goes with it.
 func (r *Route) Run(ctx, hard context.Context) (err error) {
-	open, err := r.listen(ctx)
-	if err != nil {
+	o := listener.Operations{Health: listener.Health{Metrics: r.reg, Log: r.log, Ready: r.ready}, API: r.api()}
+	if err := o.Listen(ctx, r.cfg.HealthListen, AdminSocket(r.cfg.RunDir)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, open.close()) }()
+	defer func() { err = errors.Join(err, o.Close()) }()
+	r.healthAt = o.HealthAt()
 	k, err := r.openKernel(r.cfg.names())
 	if err != nil {
 		return err
@@ -54,26 +53,17 @@ func (r *Route) Run(ctx, hard context.Context) (err error) {
 	r.applied.Store(true)
 	g := run.NewGroup(inner)
 	g.Go("TUN device", stack.Run)
-	g.Go("health", func(ctx context.Context) error { return r.health().Serve(ctx, open.health) })
-	g.Go("admin socket", func(ctx context.Context) error {
-		shed := func() { r.log.Debug("a silent connection of the admin socket was closed for a newer one") }
-		return r.adminServer().Serve(ctx, listener.Few(open.admin, socketConns, shed))
-	})
 	for _, c := range r.cfg.Clusters {
 		g.Do(func(ctx context.Context) { r.watch(ctx, r.doors[c.Name]) })
 	}
 	r.log.Info("routing", "link", r.cfg.Link, "table", r.cfg.RouteTable, "ranges", r.cfg.Table.Ranges())
-	over, ended := context.WithCancel(inner) // the group has failed
-	defer ended()
-	g.Do(func(ctx context.Context) { <-ctx.Done(); ended() })
-	select {
-	case <-ctx.Done():
-	case <-over.Done():
-	}
-	r.drain(hard)
-	gone := apply(k, plan.State{})
-	cancel()
-	return errors.Join(g.Wait(), gone)
+	var gone error
+	err = o.Until(ctx, g, func() {
+		r.drain(hard)
+		gone = apply(k, plan.State{})
+		cancel()
+	})
+	return errors.Join(err, gone)
 }
 
 // drain waits until the connections that live have ended, but not for long.
@@ -138,47 +128,4 @@ func apply(k state, want plan.State) error {
 		want.Links = have.Links // the link goes with its file
 	}
 	return k.Apply(plan.Diff(have, want))
-}
-
-// opened is all on which it listens.
-type opened struct{ health, admin net.Listener }
-
-func (o opened) close() error { return errors.Join(unlessClosed(o.health), unlessClosed(o.admin)) }
-
-func unlessClosed(ln net.Listener) error {
-	if ln == nil {
-		return nil
-	}
-	if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
-}
-
-func (r *Route) listen(ctx context.Context) (o opened, err error) {
-	if o.admin, err = adminListener(r.cfg.RunDir); err != nil {
-		return o, err
-	}
-	if o.health, err = listener.Listen(ctx, "healthListen", r.cfg.HealthListen); err != nil {
-		return o, errors.Join(err, o.admin.Close())
-	}
-	r.healthAt = o.health.Addr().String()
-	return o, nil
-}
-
-func adminListener(runDir string) (net.Listener, error) {
-	ln, err := listener.ListenUnix("runDir", AdminSocket(runDir))
-	if err != nil {
-		return nil, err // not a nil in an interface
-	}
-	return ln, nil
-}
-
-func (r *Route) health() listener.Health {
-	return listener.Health{Metrics: r.reg, Log: r.log, Ready: r.ready}
-}
-
-// adminServer serves the API with bounds on what its callers may take.
-func (r *Route) adminServer() listener.HTTP {
-	return listener.HTTP{Handler: r.api(), Header: limit.RequestHeader, Log: r.log, Conn: listener.WithFew}
 }

@@ -128,7 +128,7 @@ func (c *connect) listen(ctx, live context.Context) (err error) {
 	return err
 }
 
-func (c *connect) close() { _ = unlessClosed(c.ln) }
+func (c *connect) close() { _ = listener.Close(c.ln) }
 
 // serve accepts until ctx ends.
 func (c *connect) serve(ctx context.Context) error {

@@ -40,8 +40,6 @@ const (
 	lookEvery = 5 * time.Second
 	// watchFiles is how often files are looked at that may have been replaced.
 	watchFiles = 5 * time.Second
-	// socketConns bounds the connections of the admin socket.
-	socketConns = 32
 	// addresses bounds those of one server, as a client dials it.
 	addresses = 8
 	// silentFor is how long a server that asks each second may be silent until its next address is tried.

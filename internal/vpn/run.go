@@ -6,14 +6,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -87,33 +83,6 @@ func shut(k state) error {
 	return errors.Join(apply(k, plan.State{}), k.Close())
 }
 
-// room is what both ends serve beside the tunnel.
-type room struct{ health, admin net.Listener }
-
-func (o room) close() error { return errors.Join(unlessClosed(o.health), unlessClosed(o.admin)) }
-
-func unlessClosed(ln net.Listener) error {
-	if ln == nil {
-		return nil
-	}
-	if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
-}
-
-func (c common) listen(ctx context.Context, socket string) (o room, err error) {
-	ln, err := listener.ListenUnix("runDir", socket) // also the lock of the run directory
-	if err != nil {
-		return o, err
-	}
-	o.admin = ln
-	if o.health, err = listener.Listen(ctx, "healthListen", c.HealthListen); err != nil {
-		return o, errors.Join(err, o.admin.Close())
-	}
-	return o, nil
-}
-
 // Run serves until ctx ends. What it changed in the kernel goes with it. hard cuts the end short.
 func (s *Server) Run(ctx, hard context.Context) (err error) {
 	if s.version, err = s.host.version(ctx, s.cfg.Program); err != nil {
@@ -129,12 +98,12 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	o, err := s.cfg.listen(ctx, ServerSocket(s.cfg.RunDir))
-	if err != nil {
+	o := listener.Operations{Health: listener.Health{Metrics: s.reg, Log: s.log, Ready: s.unready}, API: s.api()}
+	if err := o.Listen(ctx, s.cfg.HealthListen, ServerSocket(s.cfg.RunDir)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.close()) }()
-	s.healthAt = o.health.Addr().String()
+	defer func() { err = errors.Join(err, o.Close()) }()
+	s.healthAt = o.HealthAt()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := front.listen(ctx, inner); err != nil {
@@ -173,7 +142,7 @@ func (s *Server) Run(ctx, hard context.Context) (err error) {
 		s.probes.Stop()
 		_ = s.probes.Wait() // they return nothing
 	}()
-	return serving{o, s.unready, s.api(), s.log, s.reg}.until(ctx, g, func() {
+	return o.Until(ctx, g, func() {
 		s.draining.Store(true)
 		front.drain(hard)
 		cancel()
@@ -194,12 +163,12 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 	if err := c.cfg.outside(ctx, c.host.lookup); err != nil {
 		return err
 	}
-	o, err := c.cfg.listen(ctx, ClientSocket(c.cfg.RunDir))
-	if err != nil {
+	o := listener.Operations{Health: listener.Health{Metrics: c.reg, Log: c.log, Ready: c.unready}, API: c.api()}
+	if err := o.Listen(ctx, c.cfg.HealthListen, ClientSocket(c.cfg.RunDir)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.close()) }()
-	c.healthAt = o.health.Addr().String()
+	defer func() { err = errors.Join(err, o.Close()) }()
+	c.healthAt = o.HealthAt()
 	for _, e := range c.ends {
 		if err := mkdirs(e.process.dir); err != nil {
 			return err
@@ -227,7 +196,7 @@ func (c *Client) Run(ctx, _ context.Context) (err error) {
 			}
 		})
 	})
-	return serving{o, c.unready, c.api(), c.log, c.reg}.until(ctx, g, func() {
+	return o.Until(ctx, g, func() {
 		c.draining.Store(true)
 		cancel()
 	})
@@ -268,33 +237,4 @@ func mkdirs(dirs ...string) error {
 		}
 	}
 	return nil
-}
-
-// serving is what an end serves beside its tunnels.
-type serving struct {
-	room
-	ready func() *fault.Fault
-	api   http.Handler
-	log   *slog.Logger
-	reg   *prometheus.Registry
-}
-
-// until serves in g until ctx ends or something of g does; then it drains, which ends g.
-func (s serving) until(ctx context.Context, g *run.Group, drain func()) error {
-	health := listener.Health{Metrics: s.reg, Log: s.log, Ready: s.ready}
-	g.Go("health", func(ctx context.Context) error { return health.Serve(ctx, s.health) })
-	g.Go("admin socket", func(ctx context.Context) error {
-		shed := func() { s.log.Debug("a silent connection of the admin socket was closed for a newer one") }
-		srv := listener.HTTP{Handler: s.api, Header: limit.RequestHeader, Log: s.log, Conn: listener.WithFew}
-		return srv.Serve(ctx, listener.Few(s.admin, socketConns, shed))
-	})
-	over, ended := context.WithCancel(g.Context()) // the group has failed
-	defer ended()
-	g.Do(func(ctx context.Context) { <-ctx.Done(); ended() })
-	select {
-	case <-ctx.Done():
-	case <-over.Done():
-	}
-	drain()
-	return g.Wait()
 }

@@ -84,26 +84,21 @@ func (f *Forwarder) begin(g *run.Group) {
 // Run carries until ctx ends. Connections end with it: no tunnel ends by itself, and its client goes on by another
 // endpoint in seconds.
 func (f *Forwarder) Run(ctx, _ context.Context) error {
-	health, err := listener.Listen(ctx, "healthListen", f.cfg.HealthListen)
-	if err != nil {
+	o := listener.Operations{Health: listener.Health{Metrics: f.reg, Log: f.log, Ready: f.unready}}
+	if err := o.Listen(ctx, f.cfg.HealthListen, ""); err != nil {
 		return err
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx))
 	f.begin(g)
-	g.Go("health", func(ctx context.Context) error {
-		return listener.Health{Metrics: f.reg, Log: f.log, Ready: f.unready}.Serve(ctx, health)
-	})
 	serve := f.serveTCP
 	if f.cfg.Protocol == udp {
 		serve = f.serveUDP
 	}
 	g.Go("clusters", func(ctx context.Context) error { return serve(ctx, g) })
-	over := run.OnDone(ctx, func() {
+	return o.Until(ctx, g, func() {
 		f.draining.Store(true)
 		g.Stop()
 	})
-	defer over()
-	return g.Wait()
 }
 
 // unready says why it is not ready.

@@ -77,15 +77,11 @@ func (r *Router) Reload(Config) {
 
 // Run keeps the route until ctx ends. What it changed in the kernel goes with it.
 func (r *Router) Run(ctx, _ context.Context) (err error) {
-	health, err := listener.Listen(ctx, "healthListen", r.cfg.HealthListen)
-	if err != nil {
+	o := listener.Operations{Health: listener.Health{Metrics: r.reg, Log: r.log, Ready: r.unready}}
+	if err := o.Listen(ctx, r.cfg.HealthListen, ""); err != nil {
 		return err
 	}
-	defer func() { // Serve owns it as soon as it runs
-		if closed := health.Close(); !errors.Is(closed, net.ErrClosed) {
-			err = errors.Join(err, closed)
-		}
-	}()
+	defer func() { err = errors.Join(err, o.Close()) }()
 	r.kernel, err = r.host.open(kernel.Names{Table: r.cfg.Table, Protocol: kernel.Protocol, Command: "tombolo vpn routes"})
 	if err != nil {
 		return err
@@ -96,11 +92,8 @@ func (r *Router) Run(ctx, _ context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.apply(plan.State{})) }()
 	g := run.NewGroup(ctx)
-	g.Go("health", func(ctx context.Context) error {
-		return listener.Health{Metrics: r.reg, Log: r.log, Ready: r.unready}.Serve(ctx, health)
-	})
 	r.start(g)
-	return g.Wait()
+	return o.Until(ctx, g, g.Stop)
 }
 
 // start begins to find the endpoints, and to keep the route with one that answers.
