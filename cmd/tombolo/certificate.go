@@ -74,7 +74,7 @@ func certificateState(c admin.CertificateInfo, now time.Time) string {
 // issuedRoles are those for which an operator issues certificates.
 func issuedRoles() []string {
 	return []string{string(id.RoleOperator), string(id.RoleClient), string(id.RoleRoute), string(id.RoleEdge),
-		string(id.RoleVPNServer), string(id.RoleVPNClient)}
+		string(id.RoleVPNServer), string(id.RoleVPNClient), string(id.RoleEndpoint)}
 }
 
 func newCertificateIssueCommand() *cobra.Command {
@@ -89,7 +89,9 @@ and write key, certificate and CA into one file of mode 0600. An operator may
 use the hub's admin API from elsewhere; a client may CONNECT into one cluster, and so may
 'tombolo route' with the role route; an edge may dial into every cluster that the
 hub's policy lets it, and nothing else; vpn-server and vpn-client are the two ends of
-'tombolo vpn' for one cluster.`,
+'tombolo vpn' for one cluster; an endpoint may read what the endpoint of its name in a
+seed's WireGuard network needs ('tombolo cluster wireguard --endpoint'), and nothing
+else.`,
 		Example: `  tombolo certificate issue --role operator --name alice --out alice.pem
   tombolo status --hub hub.example.com:8443 --operator alice.pem
   tombolo certificate issue --role vpn-server --cluster c1 --name server --host vpn-seed-server --out server.pem`,
@@ -135,7 +137,7 @@ hub's policy lets it, and nothing else; vpn-server and vpn-client are the two en
 	offer(cmd, "role", issuedRoles()...)
 	fl.StringVar(&cluster, "cluster", "", "`CLUSTER` that it is for")
 	fl.StringArrayVar(&hosts, "host", nil, "`NAME` or address by which a vpn-server is dialled; may be repeated")
-	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-'")
+	fl.StringVar(&name, "name", "", "`NAME` for the identity: a-z, 0-9 and '-', of an endpoint also '.'")
 	fl.StringVar(&file, "out", "", "`FILE` to write; it must not exist")
 	remote.register(cmd)
 	return cmd

@@ -60,10 +60,13 @@ mesh.yaml'. Where the cluster reads them in another folder, --at names that.
 With --endpoint and --directory, and without a cluster, those of an endpoint are
 written: members.yaml, secrets/NAME for each cluster that is on, and, if the hub has
 wireguard.vpnServer, forward.yaml. Secrets of clusters that are off are taken away.
---watch keeps them current. A hub that does not answer changes nothing.`,
+--watch keeps them current. A hub that does not answer changes nothing. On the endpoint
+itself, --operator may name a file of 'tombolo certificate issue --role endpoint', which
+may read this and nothing else.`,
 		Example: `  tombolo cluster wireguard c1 --on
   tombolo cluster wireguard c1 --directory c1 --at /etc/tombolo/wireguard
-  tombolo cluster wireguard --endpoint e1 --directory /etc/tombolo/wireguard --watch`,
+  tombolo cluster wireguard --endpoint e1 --directory /etc/tombolo/wireguard --watch
+  tombolo certificate issue --role endpoint --name e1 --out e1.pem`,
 		Args: atMostOne("CLUSTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.stdout, f.complains = cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -130,6 +130,34 @@ func TestClusterWireGuardOfAnEndpoint(t *testing.T) {
 	p.End(t, syscall.SIGTERM)
 }
 
+// TestAnEndpointReadsItsSide: with a certificate of its name it does, and nothing else.
+func TestAnEndpointReadsItsSide(t *testing.T) {
+	w, dir := startWireGuard(t)
+	must(t, "cluster", "wireguard", "c1", "--on")
+	side, e1, e2 := filepath.Join(dir, "side"), filepath.Join(dir, "e1.pem"), filepath.Join(dir, "e2.pem")
+	must(t, "certificate", "issue", "--role", "endpoint", "--name", "e1", "--out", e1)
+	must(t, "certificate", "issue", "--role", "endpoint", "--name", "e2.seed", "--out", e2)
+	as := func(file string, args ...string) outcomeOf {
+		return tombolo(t, append(args, "--hub", w.listen, "--operator", file)...)
+	}
+	reads := []string{"cluster", "wireguard", "--endpoint", "e1", "--directory", side}
+	wantExit(t, as(e2, reads...), 4, "not_authorized", "endpoint/e2.seed may not read what endpoint e1 needs")
+	if o := as(e1, reads...); o.code != 0 {
+		t.Errorf("%d, %s", o.code, o.err)
+	}
+	privateFile(t, side, "secrets/c1")
+	for _, args := range [][]string{
+		{"status"}, {"cluster", "list"}, {"cluster", "wireguard", "c1"}, {"cluster", "wireguard", "c1", "--off"},
+		{"cluster", "export", "c1"}, {"cluster", "remove", "c1"}, {"certificate", "list"}, {"token", "create", "--cluster", "c1"},
+		{"cluster", "wireguard", "c1", "--directory", filepath.Join(dir, "c1")}, {"revoke", "endpoint", "e1"},
+		{"certificate", "issue", "--role", "operator", "--name", "x", "--out", filepath.Join(dir, "x.pem")},
+	} {
+		wantExit(t, as(e1, args...), 1, "not_found", "there is no ")
+	}
+	must(t, "revoke", "endpoint", "e1")
+	wantExit(t, as(e1, reads...), 4, "revoked")
+}
+
 func TestClusterExportAndImport(t *testing.T) {
 	_, dir := startWireGuard(t)
 	must(t, "cluster", "wireguard", "c1", "--on")

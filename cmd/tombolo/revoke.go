@@ -19,7 +19,7 @@ import (
 func newRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke",
-		Short: "Revoke an agent, a node, a client, an operator or an edge, and end its connections",
+		Short: "Revoke an agent, a node, a client, an operator, an edge or an endpoint, and end its connections",
 		Long: `Revoke the party named by CLUSTER/NAME, by NAME with --cluster, or by the serial
 number of a certificate ('tombolo certificate list' shows both). It takes effect at once:
 sessions, streams and places in the relay end, new and resumed connections are
@@ -40,6 +40,7 @@ again only by a token that is created afterwards, an agent's name never.`,
 		newRevokeRoleCommand(id.RoleRoute, "Revoke the certificates of a 'tombolo route', or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleOperator, "Revoke an operator's certificates, or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleEdge, "Revoke an edge's certificates, or the one of a serial number"),
+		newRevokeRoleCommand(id.RoleEndpoint, "Revoke the certificates of a WireGuard endpoint, or the one of a serial number"),
 	)
 	return cmd
 }

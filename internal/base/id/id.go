@@ -125,6 +125,7 @@ const (
 	RoleEdge      Role = "edge"      // may dial into every cluster that the policy lets it
 	RoleDiscovery Role = "discovery" // a discovery service
 	RoleNode      Role = "node"      // may use the relay of its cluster's mesh
+	RoleEndpoint  Role = "endpoint"  // may read what this endpoint of a seed's WireGuard network needs
 
 	RoleVPNServer Role = "vpn-server" // is dialled by the VPN clients of its cluster
 	RoleVPNClient Role = "vpn-client" // may dial the VPN server of its cluster
@@ -143,7 +144,7 @@ func VPNServerPrefix(cluster string) string { return cluster + "/" }
 func (r Role) Dials() bool { return r == RoleClient || r == RoleRoute }
 
 func (r Role) known() bool {
-	return r.InCluster() || r == RoleHub || r == RoleOperator || r == RoleEdge || r == RoleDiscovery
+	return r.InCluster() || r == RoleHub || r == RoleOperator || r == RoleEdge || r == RoleDiscovery || r == RoleEndpoint
 }
 
 // Identity is the content of a certificate's SPIFFE URI.
@@ -152,6 +153,7 @@ func (r Role) known() bool {
 //	spiffe://<trust-domain>/operator/<name>
 //	spiffe://<trust-domain>/edge/<name>
 //	spiffe://<trust-domain>/discovery/<name>
+//	spiffe://<trust-domain>/endpoint/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/agent/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/client/<name>
 //	spiffe://<trust-domain>/cluster/<cluster>/route/<name>
@@ -162,7 +164,7 @@ type Identity struct {
 	TrustDomain string
 	Role        Role
 	Cluster     Cluster // zero for roles outside of clusters
-	Name        string  // RFC 1123 label; for a node a subdomain
+	Name        string  // RFC 1123 label; for a node and an endpoint a subdomain
 }
 
 // URI renders the identity as a SPIFFE ID (SPIFFE-ID section 2).
@@ -178,7 +180,7 @@ func (i Identity) String() string { return i.URI() }
 // MarshalText makes JSON logs show the URI.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.URI()), nil }
 
-// ParseURI accepts exactly the ten forms of Identity, each in its only spelling.
+// ParseURI accepts exactly the eleven forms of Identity, each in its only spelling.
 func ParseURI(s string) (Identity, error) {
 	rest, ok := strings.CutPrefix(s, "spiffe://")
 	if !ok {
@@ -200,10 +202,10 @@ func ParseURI(s string) (Identity, error) {
 		out.Role, out.Cluster, out.Name = Role(parts[3]), c, parts[4]
 	default:
 		return Identity{}, fmt.Errorf("identity %q names no hub, operator, edge, agent, client, route, node, vpn-server, "+
-			"vpn-client or discovery service", s)
+			"vpn-client, endpoint or discovery service", s)
 	}
 	check := func() error { return checkLabel("name in identity", out.Name) }
-	if out.Role == RoleNode {
+	if out.Role == RoleNode || out.Role == RoleEndpoint {
 		check = func() error { _, err := ParseNode(out.Name); return err }
 	}
 	if err := check(); err != nil {

@@ -62,6 +62,7 @@ func TestALabelIsOneOfRFC1123(t *testing.T) {
 func TestEveryFormOfURI(t *testing.T) {
 	for text, want := range map[string]id.Identity{
 		"spiffe://tombolo.internal/hub/h1":               {TrustDomain: "tombolo.internal", Role: id.RoleHub, Name: "h1"},
+		"spiffe://x/endpoint/e1.seed":                    {TrustDomain: "x", Role: id.RoleEndpoint, Name: "e1.seed"},
 		"spiffe://x/discovery/d1":                        {TrustDomain: "x", Role: id.RoleDiscovery, Name: "d1"},
 		"spiffe://x/operator/anna":                       {TrustDomain: "x", Role: id.RoleOperator, Name: "anna"},
 		"spiffe://a.b.c/cluster/c1/agent/agent-1":        {TrustDomain: "a.b.c", Role: id.RoleAgent, Cluster: cluster(t, "c1"), Name: "agent-1"},

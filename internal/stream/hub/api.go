@@ -55,7 +55,7 @@ func (ap *api) apiHandler() http.Handler {
 	handle("POST /v1/clusters/{cluster}/wireguard/side", ap.network.clusterSide)
 	handle("GET /v1/clusters/{cluster}/export", ap.network.export)
 	handle("POST /v1/import", ap.network.imports)
-	handle("GET /v1/wireguard/endpoints/{endpoint}", ap.network.endpointSide)
+	handle(endpointPattern, ap.network.endpointSide)
 	mux.HandleFunc(streamPattern, ap.apiStream)
 	mux.HandleFunc("GET /v1/backup", ap.apiBackup)
 	mux.HandleFunc("/", noSuchRequest)

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/tombolo-io/tombolo/internal/access/policy"
@@ -130,7 +131,7 @@ func (fr *front) route(ctx context.Context, conn *tls.Conn, raw net.Conn,
 func (fr *front) routeHTTP(ctx context.Context, conn *tls.Conn, known func()) {
 	who, err := fr.identify(conn)
 	connects := err == nil && fr.connects(who)
-	if err == nil && who.Role != id.RoleOperator && !connects && who.Role != id.RoleEdge {
+	if err == nil && !connects && !slices.Contains([]id.Role{id.RoleOperator, id.RoleEdge, id.RoleEndpoint}, who.Role) {
 		err = notForHTTP(who)
 	}
 	if err != nil {

@@ -30,10 +30,10 @@ func (ap *api) apiIssue(r *http.Request) (any, error) {
 			return nil, err
 		}
 		who.Cluster = cluster
-	case id.RoleOperator, id.RoleEdge:
+	case id.RoleOperator, id.RoleEdge, id.RoleEndpoint:
 	default:
 		return nil, fault.Newf(fault.CodeRequest, "no certificate is issued for the role %q", clip(q.Role, 32)).
-			Whyf("client, route, vpn-server, vpn-client, operator and edge are possible")
+			Whyf("client, route, vpn-server, vpn-client, operator, edge and endpoint are possible")
 	}
 	hosts, err := certifiable(who.Role, q.Hosts)
 	if err != nil {

@@ -24,17 +24,13 @@ import (
 // join serves enrolment and renewal.
 type join struct{ *parts }
 
-// byRole gives operators the admin API, and edges theirs. It checks the peer again for each
+// byRole gives operators the admin API, and others what is for their role. It checks the peer again for each
 // request: a connection may be kept for longer than its certificate lives.
-func (jn *join) byRole(operators, edges http.Handler) http.Handler {
+func (jn *join) byRole(all map[id.Role]http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := jn.credentials.Verify(peerOf(r.Context()), 0)
-		next := operators
-		switch {
-		case err != nil:
-		case who.Role == id.RoleEdge:
-			next = edges
-		case who.Role != id.RoleOperator:
+		next := all[who.Role]
+		if err == nil && next == nil {
 			err = fault.Newf(fault.CodeUnauthorized, "%s may not use the admin API", who).Whyf("only operators may")
 		}
 		if err != nil {

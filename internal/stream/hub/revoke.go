@@ -46,10 +46,11 @@ func (ap *api) apiRevoke(r *http.Request) (any, error) {
 // whomToRevoke finds whose name or serial number it is. serial is empty for a name.
 func (ap *api) whomToRevoke(q admin.RevocationRequest) (who id.Identity, serial string, err error) {
 	role := id.Role(q.Role)
-	known := []id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleRoute, id.RoleOperator, id.RoleEdge}
+	known := []id.Role{id.RoleAgent, id.RoleNode, id.RoleClient, id.RoleRoute, id.RoleOperator, id.RoleEdge,
+		id.RoleEndpoint}
 	if !slices.Contains(known, role) {
 		return who, "", fault.Newf(fault.CodeRequest, "the role %q cannot be revoked", clip(q.Role, 32)).
-			Whyf("agent, node, client, route, operator and edge can")
+			Whyf("agent, node, client, route, operator, edge and endpoint can")
 	}
 	if q.Serial == "" {
 		who = id.Identity{TrustDomain: ap.credentials.CA().TrustDomain(), Role: role, Name: q.Name}

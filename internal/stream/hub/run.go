@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
@@ -61,7 +62,9 @@ func (h *Hub) Run(ctx, hard context.Context) error {
 	api := h.api.apiHandler()
 	g.Go("main port", func(ctx context.Context) error { return h.front.serveFront(ctx, h.front.sparing(ls.front)) })
 	h.serveHTTP(g, "enrolment", h.front.joinHTTP, h.join.joinHandler())
-	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.byRole(api, h.api.edgeHandler()))
+	h.serveHTTP(g, "remote admin API", h.front.apiHTTP, h.join.byRole(map[id.Role]http.Handler{
+		id.RoleOperator: api, id.RoleEdge: h.api.edgeHandler(), id.RoleEndpoint: h.api.network.endpointHandler(),
+	}))
 	h.serveHTTP(g, "admin socket", ls.socket, api)
 	probes := listener.Few(ls.admin, listener.Spare(h.descriptors.Most()),
 		func() { h.metrics.Refused.WithLabelValues(string(fault.CodeLimit)).Inc() })

@@ -121,6 +121,9 @@ func (wg *wireGuardAPI) imports(r *http.Request) (any, error) {
 	return wg.shown(k), nil
 }
 
+// endpointPattern is served to operators and to endpoints.
+const endpointPattern = "GET /v1/wireguard/endpoints/{endpoint}"
+
 // endpointSide gives what an endpoint needs to let clusters in, with their secrets; or nothing but the version
 // if it is the one that was asked with.
 func (wg *wireGuardAPI) endpointSide(r *http.Request) (any, error) {
@@ -139,6 +142,21 @@ func (wg *wireGuardAPI) endpointSide(r *http.Request) (any, error) {
 	wg.tookKeys(r, id.Cluster{}, name, fmt.Sprintf("the secrets of %d clusters were read for endpoint %s",
 		len(side.Clusters), name))
 	return side, nil
+}
+
+// endpointHandler is what an endpoint may ask by a certificate of its name: for its own side.
+func (wg *wireGuardAPI) endpointHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(endpointPattern, answering(func(r *http.Request) (any, error) {
+		who, ours := wg.credentials.Authentic(peerOf(r.Context()))
+		if name := r.PathValue("endpoint"); !ours || who.Name != name {
+			return nil, fault.Newf(fault.CodeUnauthorized, "%s may not read what endpoint %s needs", who, clip(name, 64)).
+				Whyf("a certificate of the role endpoint is for the endpoint of its name")
+		}
+		return wg.endpointSide(r)
+	}))
+	mux.HandleFunc("/", noSuchRequest)
+	return mux
 }
 
 // registered is the cluster that a request names.
