@@ -40,7 +40,7 @@ again only by a token that is created afterwards, an agent's name never.`,
 		newRevokeRoleCommand(id.RoleRoute, "Revoke the certificates of a 'tombolo route', or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleOperator, "Revoke an operator's certificates, or the one of a serial number"),
 		newRevokeRoleCommand(id.RoleEdge, "Revoke an edge's certificates, or the one of a serial number"),
-		newRevokeRoleCommand(id.RoleEndpoint, "Revoke the certificates of a WireGuard endpoint, or the one of a serial number"),
+		newRevokeRoleCommand(id.RoleEndpoint, "Revoke an endpoint's certificates, or the one of a serial number"),
 	)
 	return cmd
 }

@@ -103,8 +103,8 @@ func (r *Router) start(g *run.Group) {
 	g.Go("route", func(ctx context.Context) error { return r.loop(ctx, found) })
 }
 
-// loop asks the endpoints, and keeps the route with one that answers. It does not wait for names, but for the first ones
-// until the first tick: who is preferred has it at once then.
+// loop asks the endpoints, and keeps the route with one that answers. It does not wait for names, but for the first
+// ones until the first tick: who is preferred has it at once then.
 func (r *Router) loop(ctx context.Context, found <-chan located) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
