@@ -51,7 +51,9 @@ func TestTheNewestControlStreamCounts(t *testing.T) {
 			t.Errorf("took %+v, %v", got, err)
 		}
 		time.AfterFunc(limit.Hello/2, func() { c.offer(all[4]) })
-		if got, err := c.take(t.Context(), done); err != nil || got.(*controlStream).name != 4 || !all[3].reset.Load() {
+		got, err = c.take(t.Context(), done)
+		synctest.Wait() // the one before is reset after this one is offered
+		if err != nil || got.(*controlStream).name != 4 || !all[3].reset.Load() {
 			t.Errorf("took %+v, %v", got, err)
 		}
 	})
