@@ -45,8 +45,8 @@ func callRules() []callRule {
 			"internal/base/proxyheader/trusted.go",
 			"internal/edge/counts.go", "internal/edge/edge.go", "internal/edge/refusals.go",
 			"internal/edge/visit.go",
-			// Ranges that a member announces: read, kept and compared as a whole, and they grant no access.
-			"internal/discovery/seal",
+			// Ranges that a member announces or a cluster has: read, kept and compared as a whole, and they grant no access.
+			"internal/discovery/seal", "internal/link/learn",
 			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go",
 			"internal/demo/network", // routes of its own namespaces
 			"internal/base/member",  // addresses in the mesh: computed from an id

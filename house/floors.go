@@ -71,6 +71,8 @@ func withoutEffects() []Package {
 			"what a node learns about the NAT in front of it, and which addresses others may try"},
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
+		{"internal/link/learn", Deciders, false, "objects of a cluster to the ranges of its pods and services"},
+
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
 		{"internal/route/names", Deciders, false, "questions of DNS to those of a cluster, and its answers to ours"},
 		{"internal/route/answer", Deciders, false, "faults of a dial to what the caller's TCP sees"},
