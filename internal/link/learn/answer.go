@@ -31,7 +31,8 @@ const (
 //	Service "x" is invalid: spec.clusterIPs: Invalid value: ["0.0.0.0"]: failed to allocate IP 0.0.0.0: the provided
 //	IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/12
 //
-// Newer ones say "the provided network does not match the current range".
+// Newer ones say "the provided network does not match the current range", or, in a dry run, name one of several ranges
+// at random. They have ServiceCIDRs.
 func parseAnswer(text string) ([]netip.Prefix, meaning) {
 	const named = "The range of valid IPs is "
 	text = text[:min(len(text), mostAnswer)]

@@ -19,6 +19,9 @@ type Spec struct {
 	ExternalAPIServer bool     // spec.useExternalAPIServer: pods of the cluster are not its API server
 }
 
+// Matters reports whether the objects of a CNI have to be read.
+func (s Spec) Matters(cni CNI) bool { return s.CNI == "" || s.CNI == "auto" || s.CNI == string(cni) }
+
 // Facts are the objects of a cluster that matter. Their order does not.
 type Facts struct {
 	Nodes        []Node

@@ -163,8 +163,11 @@ type ConfigMap struct {
 	} `json:"data"`
 }
 
-// Name says where an object is.
-type Name struct{ Namespace, Name string }
+// Place says where an object is, and of which CNI it is.
+type Place struct {
+	Namespace, Name string
+	CNI             CNI
+}
 
 const (
 	kubeSystem      = "kube-system"
@@ -176,11 +179,11 @@ const (
 	flannelConfig   = "kube-flannel-cfg"
 )
 
-// ConfigMaps are those that Facts has if they exist.
-func ConfigMaps() []Name {
-	return []Name{{"kube-flannel", flannelConfig}, {kubeSystem, flannelConfig}, {kubeSystem, canalConfig},
-		{kubeSystem, rke2CanalConfig}, {kubeSystem, ciliumConfig}, {"cilium", ciliumConfig}, {kubeSystem, calicoConfig},
-		{kubeSystem, kubeRouterCfg}}
+// ConfigMaps are those that Facts has if they exist and their CNI matters. Of several with one name, the first is used.
+func ConfigMaps() []Place {
+	return []Place{{"kube-flannel", flannelConfig, Flannel}, {kubeSystem, flannelConfig, Flannel},
+		{kubeSystem, canalConfig, Flannel}, {kubeSystem, rke2CanalConfig, Flannel}, {kubeSystem, ciliumConfig, Cilium},
+		{"cilium", ciliumConfig, Cilium}, {kubeSystem, calicoConfig, Calico}, {kubeSystem, kubeRouterCfg, KubeRouter}}
 }
 
 // Object is one of those that are read.

@@ -16,7 +16,8 @@ const (
 )
 
 // AskService reports whether the API server has to be asked with an invalid Service: if nothing else tells the ranges
-// of services, and if its answer can.
+// of services, and if its answer can. It is not where ServiceCIDR is in its final version: the answer to a dry run is
+// then one of the ranges, at random.
 func AskService(f Facts, s Spec) bool {
 	if len(f.ServiceCIDRs) > 0 || f.ServiceCIDRAPI {
 		return false
