@@ -24,10 +24,9 @@ const (
 const (
 	resourceNodes       = "nodes"
 	resourceConfigMaps  = "configmaps"
-	resourcePools       = "ippools.crd.projectcalico.org"
-	resourceBlocks      = "blockaffinities.crd.projectcalico.org"
-	resourceCiliumNodes = "ciliumnodes.cilium.io"
-	resourceCiliumPools = "ciliumpodippools.cilium.io"
+	resourcePools       = "ippools"
+	resourceBlocks      = "blockaffinities"
+	resourceCiliumNodes = "ciliumnodes"
 )
 
 // managedBy is the label value of the pools that Tombolo makes: ranges of other clusters, that Calico must not change.

@@ -10,6 +10,8 @@ package learn
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 )
 
 // Spec is what the user says about a cluster.
@@ -134,25 +136,20 @@ func (l *learner) unread() {
 }
 
 // denied reports whether the reader lacks a right for a resource.
-func (l *learner) denied(resources ...string) bool {
-	for _, r := range l.facts.Denied {
-		for _, one := range resources {
-			if r.Resource == one {
-				return true
-			}
-		}
-	}
-	return false
+func (l *learner) denied(resource string) bool {
+	return slices.ContainsFunc(l.facts.Denied, func(r Right) bool { return is(r.Resource, resource) })
 }
 
 // partial reports whether not all objects of a resource were read.
 func (l *learner) partial(resource string) bool {
-	for _, what := range l.facts.TooMany {
-		if what == resource {
-			return true
-		}
-	}
-	return l.denied(resource)
+	many := slices.ContainsFunc(l.facts.TooMany, func(what string) bool { return is(what, resource) })
+	return many || l.denied(resource)
+}
+
+// is reports whether a resource with its group is the one of a name. Calico has its resources in one of two groups.
+func is(resource, name string) bool {
+	plural, _, _ := strings.Cut(resource, ".")
+	return plural == name
 }
 
 // overlap looks for addresses that are both of pods and of services: packets to them arrive at one of both.

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	resourceServiceCIDRs = "servicecidrs.networking.k8s.io"
+	resourceServiceCIDRs = "servicecidrs"
 	resourceServices     = "services"
 	resourcePods         = "pods"
 	flagServices         = "--service-cluster-ip-range"

@@ -71,15 +71,21 @@ func (r *reader) nodes(ctx context.Context, _ learn.Spec) (err error) {
 }
 
 func (r *reader) calico(ctx context.Context, spec learn.Spec) (err error) {
-	const group = "crd.projectcalico.org"
+	const stored, served = "crd.projectcalico.org", "projectcalico.org" // the second alone: version 3 as definitions
 	if !spec.Matters(learn.Calico) {
 		return nil
 	}
-	r.facts.Pools, err = list[learn.IPPool](ctx, r, schema.GroupKind{Group: group, Kind: "IPPool"}, mostPools)
+	kind := schema.GroupKind{Group: stored, Kind: "IPPool"}
+	if m, err := r.mapping(kind); err != nil {
+		return err
+	} else if m == nil {
+		kind.Group = served
+	}
+	r.facts.Pools, err = list[learn.IPPool](ctx, r, kind, mostPools)
 	if err != nil {
 		return err
 	}
-	kind := schema.GroupKind{Group: group, Kind: "BlockAffinity"}
+	kind.Kind = "BlockAffinity"
 	r.facts.Blocks, err = list[learn.BlockAffinity](ctx, r, kind, mostBlocks)
 	return err
 }

@@ -149,6 +149,18 @@ func TestOnlyOneCNI(t *testing.T) {
 	}
 }
 
+// Calico may have its kinds in another group.
+func TestCalicoVersion3(t *testing.T) {
+	f := newFake("v1", schema.GroupVersionKind{Group: "projectcalico.org", Version: "v3", Kind: "IPPool"},
+		schema.GroupVersionKind{Group: "projectcalico.org", Version: "v3", Kind: "BlockAffinity"})
+	f.objects["IPPool"] = []map[string]any{{"spec": map[string]any{"cidr": "10.0.0.0/8"}}}
+	f.errs["list BlockAffinity"] = forbidden("blockaffinities")
+	got, err := Facts(t.Context(), f, learn.Spec{}, "tombolo")
+	if err != nil || len(got.Pools) != 1 || fmt.Sprint(got.Denied) != "[list blockaffinities.projectcalico.org]" {
+		t.Errorf("%v, %v, %v", err, got.Pools, got.Denied)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	away := errors.New("connection refused")
 	const answer = "The range of valid IPs is 10.96.0.0/12"
