@@ -66,6 +66,19 @@ func TestCalico(t *testing.T) {
 			nodes:    []string{"a 192.168.2.0/26", "c 192.168.1.0/26"},
 			problems: "NodeRangesOverlap", says: "192.168.0.0/24 of a, 192.168.0.64/26 of b, 192.168.0.64/26 of c",
 		},
+		"nodes of one address, and ranges within it": {
+			in: objects{nodes: two, pools: pool("default-ipv4-ippool", "10.0.0.0/13"),
+				blocks: block("a", "10.1.0.0/16") + block("b", "10.1.0.0/16") + block("a", "10.1.2.0/24") +
+					block("a", "10.4.0.0/14") + block("b", "10.5.0.0/16") + block("a", "10.6.0.0/16")},
+			cni: "calico", how: "blocks", pods: []string{"10.0.0.0/13" + fromDefault}, nodes: []string{"a 10.6.0.0/16"},
+			problems: "NodeRangesOverlap", says: "10.1.0.0/16 of a, 10.1.0.0/16 of b, 10.1.2.0/24 of a and 2 more",
+		},
+		"nodes may not be listed": {
+			in: objects{blocks: blocks, pools: pool("default-ipv4-ippool", "192.168.0.0/16"),
+				denied: []learn.Right{{Verb: "list", Resource: "nodes"}}},
+			cni: "calico", how: "blocks", pods: []string{"192.168.0.0/16" + fromDefault},
+			nodes: []string{"a 192.168.0.0/25", "b 192.168.9.0/26"}, problems: "RightMissing",
+		},
 		"host-local, which gives the addresses of Node.spec": {
 			in:  objects{nodes: two, pools: pool("default-ipv4-ippool", "10.244.0.0/16")},
 			cni: "calico", how: "IPPools", pods: []string{"10.244.0.0/16" + fromDefault},

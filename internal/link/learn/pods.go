@@ -328,18 +328,24 @@ func (l *learner) apart(in []owned) []owned {
 // other, which stands before it.
 func overlapping(in []owned) map[netip.Prefix]bool {
 	out := map[netip.Prefix]bool{}
-	var around []owned // the ranges that contain the current one, the widest first, each with its first node
+	type owner struct {
+		owned
+		many bool // other nodes have the same range
+	}
+	var around []owner // the ranges that contain the current one, the widest first, each with its first node
 	for _, o := range in {
 		for len(around) > 0 && !contains(around[len(around)-1].prefix, o.prefix) {
 			around = around[:len(around)-1]
 		}
 		for _, a := range around {
-			if a.node != o.node || out[a.prefix] {
+			if a.node != o.node || a.many {
 				out[a.prefix], out[o.prefix] = true, true
 			}
 		}
 		if n := len(around); n == 0 || around[n-1].prefix != o.prefix {
-			around = append(around, o)
+			around = append(around, owner{owned: o})
+		} else if around[n-1].node != o.node {
+			around[n-1].many = true
 		}
 	}
 	return out
