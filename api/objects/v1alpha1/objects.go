@@ -75,7 +75,8 @@ func GroupVersion() schema.GroupVersion {
 
 // AddToScheme makes the kinds known to a client.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &AccessPolicy{}, &AccessPolicyList{}, &EdgeTenant{}, &EdgeTenantList{})
+	s.AddKnownTypes(GroupVersion(), &AccessPolicy{}, &AccessPolicyList{}, &EdgeTenant{}, &EdgeTenantList{},
+		&Cluster{}, &ClusterList{}, &ClusterNode{}, &ClusterNodeList{}, &NodeConfig{}, &NodeConfigList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }
