@@ -164,7 +164,7 @@ func Controller(o ControllerOptions) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.WriteString("# Made by 'tombolo controller manifest'.\n")
-	for _, text := range []string{crds.AccessPolicies(), crds.EdgeTenants()} {
+	for _, text := range crds.All() {
 		out.WriteString("---\n" + text)
 	}
 	m := objectMeta(o.Common, "controller")

@@ -17,7 +17,8 @@ func TestController(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		"name: accesspolicies.tombolo.dev", "name: edgetenants.tombolo.dev", "kind: PodDisruptionBudget", "replicas: 2",
+		"name: accesspolicies.tombolo.dev", "name: edgetenants.tombolo.dev", "name: clusters.tombolo.dev",
+		"name: clusternodes.tombolo.dev", "name: nodeconfigs.tombolo.dev", "kind: PodDisruptionBudget", "replicas: 2",
 		"failurePolicy: Fail", "failurePolicy: Ignore", "readOnlyRootFilesystem: true", "runAsNonRoot: true",
 		"resourceNames: [tombolo-controller-webhooks]", "automountServiceAccountToken: true",
 	} {

@@ -54,6 +54,7 @@ func TestMembers(t *testing.T) {
 	t.Run("policy", w.policy)
 	t.Run("annotations", w.annotations)
 	t.Run("the schema refuses", w.schema)
+	t.Run("linked clusters", w.linkedClusters)
 	t.Run("manifests", w.manifests)
 	t.Run("route manifests", w.routeManifests)
 	t.Run("VPN manifests", w.vpnManifests)
