@@ -236,6 +236,10 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value, depth int) 
 		if d.wants(path, n, yaml.MappingNode, "a mapping") {
 			d.structure(path, n, v, depth)
 		}
+	case reflect.Map:
+		if d.wants(path, n, yaml.MappingNode, "a mapping") {
+			d.mapping(path, n, v, depth)
+		}
 	case reflect.Slice:
 		if d.wants(path, n, yaml.SequenceNode, "a list") {
 			v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -346,6 +350,13 @@ func (d *Document) scalar(path string, n *yaml.Node, v reflect.Value) {
 			return
 		}
 		v.SetInt(i)
+	case reflect.Uint32:
+		i, err := strconv.ParseUint(n.Value, 10, 32)
+		if n.Tag != "!!int" || err != nil {
+			d.Add(path, "a whole number from 0 to 4294967295 is expected, not %q", n.Value)
+			return
+		}
+		v.SetUint(i)
 	default:
 		d.Add(path, "fields of kind %s cannot be read", v.Kind())
 	}
