@@ -70,11 +70,13 @@ type PlannedPeer struct {
 // +kubebuilder:object:generate=true
 type PlannedRoute struct {
 	CIDR Range `json:"cidr"`
-	// Interface is where packets leave. Left out: the range is closed, and packets to it are lost.
+	// Interface is where packets leave.
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface,omitempty"`
 	// Via is the next hop, if there is one.
 	Via Address `json:"via,omitempty"`
+	// Closed says that packets to the range are lost: no node is known that has it.
+	Closed bool `json:"closed,omitempty"`
 	// Table is that of the kernel.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295

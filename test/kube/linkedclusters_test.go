@@ -36,7 +36,7 @@ kind: NodeConfig
 metadata: {name: c1.n1.example.org}
 spec:
   peers: [{name: c2.n1, engine: ipsec, publicKey: ` + linkedKey + `, endpoints: ["198.51.100.2:1"], ranges: [10.1.0.0/16]}]
-  routes: [{cidr: 10.1.0.0/16, interface: tombolo0, table: 180, mtu: 1400}, {cidr: 10.2.0.0/16}]
+  routes: [{cidr: 10.1.0.0/16, interface: tombolo0, table: 180, mtu: 1400}, {cidr: 10.2.0.0/16, closed: true}]
   xfrmPolicies: [{leftIP: 192.0.2.7, leftNet: 10.244.1.0/24, rightIP: 198.51.100.2, rightNet: 10.1.0.0/16, reqID: 4294967295,
     dir: out}]
   xfrmStates: [{leftIP: 192.0.2.7, rightIP: 198.51.100.2, reqID: 7, spi: 4294967295, algorithm: rfc4106(gcm(aes))}]
