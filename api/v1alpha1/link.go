@@ -184,5 +184,5 @@ type ClusterNodeTunnel struct {
 	Relays []string `json:"relays,omitempty"`
 }
 
-// ClusterNodeName is the name of the objects of a node: its ClusterNode and its NodeConfig. A cluster's name has no dot.
+// ClusterNodeName is the name of a ClusterNode, and of its NodeConfig. A cluster's name has no dot.
 func ClusterNodeName(cluster, node string) string { return cluster + "." + node }

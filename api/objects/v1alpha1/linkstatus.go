@@ -10,7 +10,8 @@ import (
 
 // The types of conditions of linked clusters, beside Ready.
 const (
-	// ConditionRangesAccepted: the ranges of the cluster do not meet those of others. The host's controller writes it.
+	// ConditionRangesAccepted: the ranges of the cluster do not meet those of others. The host cluster's controller writes
+	// it.
 	ConditionRangesAccepted = "RangesAccepted"
 	// ConditionTunnelsUp: packets pass through every tunnel of the node.
 	ConditionTunnelsUp = "TunnelsUp"
@@ -22,7 +23,7 @@ const (
 	ReasonOverlap    = "Overlap"    // RangesAccepted: one does, and globalCIDRsMap does not map it
 	ReasonUnlearned  = "Unlearned"  // RangesAccepted, Ready: the ranges are not known yet
 	ReasonNoNode     = "NoNode"     // Ready: the cluster has no node that is Ready
-	ReasonSilent     = "Silent"     // Ready: the member's controller was not heard for some time
+	ReasonSilent     = "Silent"     // Ready: the member cluster's controller was not heard for some time
 	ReasonTunnelDown = "TunnelDown" // TunnelsUp: packets do not pass through one
 )
 
@@ -46,7 +47,7 @@ const (
 	MostTunnels     = 1024
 )
 
-// ClusterStatus is what came of a cluster. Its member's controller writes it, but for mapped and the condition
+// ClusterStatus is what came of a cluster. The member cluster's controller writes it, but for mapped and the condition
 // RangesAccepted.
 type ClusterStatus struct {
 	// ObservedGeneration is the last one that was looked at.
@@ -70,8 +71,8 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	Gateways []string `json:"gateways,omitempty"`
-	// Mapped are the ranges by which other clusters reach those of this one, where they differ. The host's controller
-	// writes it.
+	// Mapped are the ranges by which other clusters reach those of this one, where they differ. The host
+	// cluster's controller writes it.
 	// +listType=map
 	// +listMapKey=cidr
 	// +kubebuilder:validation:MaxItems=320
@@ -92,7 +93,7 @@ type MappedRange struct {
 	As   files.Range `json:"as"`
 }
 
-// ClusterNodeStatus is how a node is. Its member's controller writes it.
+// ClusterNodeStatus is how a node is. The member cluster's controller writes it.
 type ClusterNodeStatus struct {
 	// ObservedGeneration is the last one that was looked at.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -117,7 +118,7 @@ type ClusterNodeStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeConfigStatus is what the node's kernel has of the plan. Its member's controller writes it.
+// NodeConfigStatus is what the node's kernel has of the plan. The member cluster's controller writes it.
 type NodeConfigStatus struct {
 	// AppliedGeneration is that of the plan which the node has applied.
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
