@@ -97,7 +97,7 @@ node or discovery service is not running; 4 not allowed.`,
 		newVPNCommand(),
 		newTokenCommand(),
 		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
-		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newConfigCommand(),
+		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newLinkCommand(), newConfigCommand(),
 		newPolicyCommand(), newAuditCommand(), newDemoCommand(), newVersionCommand(), newReferenceCommand(),
 	)
 	completeWords(root)
