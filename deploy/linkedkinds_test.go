@@ -3,7 +3,9 @@
 package deploy
 
 import (
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,6 +73,54 @@ func TestClusterNodesSayWhatMembersSay(t *testing.T) {
 		if !there || other.Type != field.Type || other.Tag != field.Tag {
 			t.Errorf("%s is %v %s of a ClusterNode, and %v %s of a Member", field.Name, field.Type, field.Tag, other.Type,
 				other.Tag)
+		}
+	}
+}
+
+// TestThePageHasTheFieldsOfLinkedKinds: each field of a spec and a status is in the table of its kind.
+func TestThePageHasTheFieldsOfLinkedKinds(t *testing.T) {
+	page, err := os.ReadFile("../docs/reference/linked-clusters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, text := range map[string]string{
+		"Cluster": crds.Clusters(), "ClusterNode": crds.ClusterNodes(), "NodeConfig": crds.NodeConfigs(),
+	} {
+		_, section, there := strings.Cut(string(page), "\n## "+kind+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		var crd struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						Open schema `yaml:"openAPIV3Schema"`
+					}
+				}
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &crd); err != nil || !there {
+			t.Fatal(kind, err, there)
+		}
+		known := map[string]bool{}
+		for _, part := range []string{"spec", "status"} {
+			for name, field := range crd.Spec.Versions[0].Schema.Open.Properties[part].Properties {
+				known[part+"."+name] = true
+				if !strings.Contains(section, "`"+part+"."+name+"`") {
+					t.Errorf("%s has no %s.%s", kind, part, name)
+				}
+				if field.Items == nil || name == "conditions" {
+					continue
+				}
+				for below := range field.Items.Properties {
+					if !strings.Contains(section, "`"+below+"`") {
+						t.Errorf("%s has no %s of %s.%s", kind, below, part, name)
+					}
+				}
+			}
+		}
+		for _, m := range regexp.MustCompile("`((?:spec|status)\\.\\w+)`").FindAllStringSubmatch(section, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s has %s, which there is not", kind, m[1])
+			}
 		}
 	}
 }

@@ -5,11 +5,15 @@
 package kube_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/api/objects/crds"
+	"github.com/tombolo-io/tombolo/internal/link/kosmos"
 )
 
 const linkedKey = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
@@ -68,8 +72,30 @@ func (w *members) linkedClusters(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	w.linkedImported(t)
 	w.linkedRefused(t)
 	w.linkedShown(t)
+}
+
+// linkedImported: kube-apiserver takes all that is made of objects of Kosmos.
+func (w *members) linkedImported(t *testing.T) {
+	data, err := os.ReadFile("../../internal/link/kosmos/testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := kosmos.Read("full.yaml", data)
+	if err != nil || len(r.Objects) != 3 {
+		t.Fatal(len(r.Objects), err)
+	}
+	for _, o := range r.Objects {
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Apply(t.Context(), bytes.NewReader(text)); err != nil {
+			t.Errorf("%s %s: %v", o.Kind, o.Metadata.Name, err)
+		}
+	}
 }
 
 // linkedRefused: each object is refused for a reason of its own.
