@@ -27,6 +27,14 @@ func (r Range) String() string {
 // Mapped reports whether it is reached by other addresses than its own.
 func (r Range) Mapped() bool { return r.There != r.Here }
 
+// Out is by which range a part of There, or all of it, is reached here; false: it is no part of it.
+func (r Range) Out(part netip.Prefix) (netip.Prefix, bool) {
+	if !r.There.Contains(part.Addr()) || part.Bits() < r.There.Bits() {
+		return part, false
+	}
+	return netip.PrefixFrom(move(part.Addr(), r.Here), part.Bits()), true
+}
+
 // Parse reads a range, and the range by which it is reached; empty: the same.
 func Parse(cluster, there, here string) (r Range, err error) {
 	r.Cluster = cluster

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
+)
+
+// Cluster is a linked cluster.
+type Cluster struct {
+	Name    string
+	Gateway bool // only its gateways have tunnels to other clusters
+	// Pods and Services are its ranges, by its own addresses.
+	Pods, Services []netip.Prefix
+	// Mapped are ranges of its own addresses, and those by which all other clusters know them.
+	Mapped []mapping.Range
+}
+
+// outside is a range as other clusters know it. One that is only partly mapped keeps what is not.
+func (c *Cluster) outside(p netip.Prefix) netip.Prefix {
+	for _, m := range c.Mapped {
+		if out, ok := m.Out(p); ok {
+			return out
+		}
+	}
+	return p
+}
+
+func (c *Cluster) outsides(ranges []netip.Prefix) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(ranges))
+	for _, p := range ranges {
+		out = append(out, c.outside(p))
+	}
+	return out
+}
+
+// Name names a node of a linked cluster.
+type Name struct{ Cluster, Node string }
+
+func (n Name) String() string { return n.Cluster + "." + n.Node }
+
+func (n Name) compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Cluster, o.Cluster), cmp.Compare(n.Node, o.Node))
+}
+
+// Node is a node of a linked cluster.
+type Node struct {
+	Name
+	Pods    []netip.Prefix // of its pods, by its cluster's own addresses
+	Gateway bool           // one of its cluster's gateways
+	Ready   bool           // Kubernetes says so; false: nothing new goes through it
+	Down    bool           // no packets pass between it and the node that looks
+	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
+	Lost []string
+}
+
+// View is what one node knows.
+type View struct {
+	Self     Name
+	Clusters []Cluster
+	Nodes    []Node // of all clusters, the node that looks among them
+}
+
+// Plan is what the node does.
+type Plan struct {
+	// Services are the own cluster's, if other clusters reach them here: whoever answers for one has to answer through
+	// this node.
+	Services []netip.Prefix
+	// Send are the ranges that are sent to each node, and taken from it.
+	Send map[Name][]netip.Prefix
+	// Linked are the ranges of all other clusters, and Direct those of them that go to nodes of their own cluster.
+	// Passed are those of the own cluster that this node, a gateway, passes packets from and to. They may overlap.
+	Linked, Direct, Passed []netip.Prefix
+	// Mapped are the own cluster's mappings, for what leaves to Direct and comes from there.
+	Mapped []mapping.Range
+}
+
+// Decide gives the ranges of all linked clusters to nodes.
+func Decide(v View) Plan {
+	d := decision{view: v, nodes: map[string][]*Node{}, plan: Plan{Send: map[Name][]netip.Prefix{}}}
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		d.nodes[n.Cluster] = append(d.nodes[n.Cluster], n)
+	}
+	for _, nodes := range d.nodes {
+		slices.SortFunc(nodes, func(a, b *Node) int { return a.compare(b.Name) })
+	}
+	at := slices.IndexFunc(v.Clusters, func(c Cluster) bool { return c.Name == v.Self.Cluster })
+	if at < 0 {
+		return d.plan // its cluster is not linked (yet, or any longer)
+	}
+	own := &v.Clusters[at]
+	self := slices.IndexFunc(v.Nodes, func(n Node) bool { return n.Name == v.Self })
+	borders := !own.Gateway || self >= 0 && v.Nodes[self].Gateway
+	for i := range v.Clusters {
+		other := &v.Clusters[i]
+		if other != own {
+			d.plan.Linked = append(d.plan.Linked, d.ranges(other)...)
+		}
+		switch {
+		case other == own:
+		case borders && !(self >= 0 && slices.Contains(v.Nodes[self].Lost, other.Name)):
+			d.direct(other)
+		default:
+			d.through(own, other)
+		}
+	}
+	if len(d.plan.Linked) == 0 {
+		return d.plan
+	}
+	if borders {
+		d.plan.Services, d.plan.Mapped = own.Services, own.Mapped
+	}
+	if own.Gateway {
+		d.inside(own, borders)
+	}
+	return d.plan
+}
+
+type decision struct {
+	view  View
+	nodes map[string][]*Node // by cluster, sorted
+	plan  Plan
+}
+
+func (d *decision) send(to Name, ranges []netip.Prefix) {
+	for _, p := range ranges {
+		if !slices.Contains(d.plan.Send[to], p) {
+			d.plan.Send[to] = append(d.plan.Send[to], p)
+		}
+	}
+}
+
+// direct sends to nodes of another cluster. Its services, and what of its ranges is no node's, have an owner among its
+// gateways: addresses that nobody has must not leave in clear.
+func (d *decision) direct(other *Cluster) {
+	doors := d.doors(other)
+	for _, n := range d.nodes[other.Name] {
+		ranges := other.outsides(n.Pods)
+		if other.Gateway {
+			if door := owner(doors, n.String(), ""); door != nil {
+				d.send(door.Name, ranges)
+			}
+		} else {
+			d.send(n.Name, ranges)
+		}
+		d.plan.Direct = append(d.plan.Direct, ranges...)
+	}
+	for _, p := range other.outsides(slices.Concat(other.Services, other.Pods)) {
+		if door := owner(doors, p.String(), ""); door != nil {
+			d.send(door.Name, []netip.Prefix{p})
+		}
+		d.plan.Direct = append(d.plan.Direct, p)
+	}
+}
+
+// through sends to another cluster through the gateway of this node.
+func (d *decision) through(own, other *Cluster) {
+	all := d.ranges(other)
+	if door := owner(d.doors(own), d.view.Self.String(), other.Name); door != nil {
+		d.send(door.Name, all)
+	}
+}
+
+// ranges are all of another cluster.
+func (d *decision) ranges(other *Cluster) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range d.nodes[other.Name] {
+		all = append(all, other.outsides(n.Pods)...)
+	}
+	return append(all, other.outsides(slices.Concat(other.Services, other.Pods))...)
+}
+
+// inside connects the gateways of the own cluster with its other nodes.
+func (d *decision) inside(own *Cluster, borders bool) {
+	for _, n := range d.nodes[own.Name] {
+		if n.Name == d.view.Self {
+			continue
+		}
+		if borders || n.Gateway {
+			d.send(n.Name, n.Pods)
+		}
+		if borders {
+			d.plan.Passed = append(d.plan.Passed, n.Pods...)
+		}
+	}
+}
+
+// doors are the nodes by which a cluster's other addresses are reached: its gateways, or in a cluster without any of its
+// nodes those that are ready.
+func (d *decision) doors(c *Cluster) []*Node {
+	var gateways, ready []*Node
+	for _, n := range d.nodes[c.Name] {
+		if n.Gateway {
+			gateways = append(gateways, n)
+		}
+		if n.Ready {
+			ready = append(ready, n)
+		}
+	}
+	switch {
+	case len(gateways) > 0:
+		return gateways
+	case !c.Gateway && len(ready) > 0:
+		return ready
+	case !c.Gateway:
+		return d.nodes[c.Name]
+	}
+	return nil
+}
+
+// owner is which of some nodes has what is named by a key: the node of that name if packets pass through it, else the
+// best of those through which they do, else of those that are ready, else of all. Rendezvous hashing: if one goes, only
+// what it had moves.
+//
+//	to: the cluster that it has to reach; empty: none
+func owner(nodes []*Node, key, to string) *Node {
+	var best *Node
+	var most [2]uint64
+	for _, n := range nodes {
+		rank := [2]uint64{0, weight(n.String(), key)}
+		passes := !n.Down && (to == "" || !slices.Contains(n.Lost, to))
+		switch {
+		case passes && n.String() == key:
+			rank[0] = 4
+		case passes && n.Ready:
+			rank[0] = 3
+		case passes:
+			rank[0] = 2
+		case n.Ready:
+			rank[0] = 1
+		}
+		if best == nil || slices.Compare(rank[:], most[:]) > 0 {
+			best, most = n, rank
+		}
+	}
+	return best
+}
