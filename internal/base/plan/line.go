@@ -52,7 +52,11 @@ const (
 	KeyMap     Key = "map"   // keeps host bits of a destination and takes the rest of the range, after KeyDst
 	KeyCount   Key = "count" // packets
 	KeyJump    Key = "jump"
-	KeyDo      Key = "do" // accept, drop, masquerade, return
+	KeyDo      Key = "do" // accept, drop, masquerade, return; keep: the source stays, whatever later chains say
+	// KeyMoveSrc and KeyMoveDst keep the host bits of an address and take the rest of the range, after KeySrc or KeyDst.
+	// Unlike KeyMap they keep no state: each packet is changed, in both directions.
+	KeyMoveSrc Key = "move-saddr"
+	KeyMoveDst Key = "move-daddr"
 )
 
 // keyUnknown is the key of a kernel rule that we did not write.

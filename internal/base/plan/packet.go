@@ -27,7 +27,7 @@ type Packet struct {
 
 // Verdict is what a chain does with a packet.
 type Verdict struct {
-	Do   string // accept, drop, masquerade
+	Do   string // accept, drop, masquerade, keep
 	Line Line   // the line that decided; nil: the end of the chain
 }
 
@@ -55,6 +55,10 @@ lines:
 				p.Conn = p.Conn&^term.Mask | number(term.Arg)
 			case KeyMSS:
 				p.MSS = min(p.MSS, int(number(term.Arg)))
+			case KeyMoveSrc:
+				p.Src = moved(p.Src, term.Arg)
+			case KeyMoveDst:
+				p.Dst = moved(p.Dst, term.Arg)
 			case KeyCount:
 			case KeyJump:
 				if v, done := t.walk(term.Arg, p); done {
@@ -138,6 +142,21 @@ func (t Table) at(term Term, p *Packet) bool {
 	}
 	prefix, err := netip.ParsePrefix(term.Arg)
 	return err == nil && prefix.Contains(a)
+}
+
+// moved keeps the host bits of an address and takes the others from a range.
+func moved(a netip.Addr, to string) netip.Addr {
+	p, err := netip.ParsePrefix(to)
+	if err != nil || p.Addr().BitLen() != a.BitLen() {
+		return a
+	}
+	out, bytes := p.Addr().AsSlice(), a.AsSlice()
+	for bit := p.Bits(); bit < a.BitLen(); bit++ {
+		mask := byte(0x80) >> (bit % 8)
+		out[bit/8] = out[bit/8]&^mask | bytes[bit/8]&mask
+	}
+	b, _ := netip.AddrFromSlice(out)
+	return b
 }
 
 func number(s string) uint32 {

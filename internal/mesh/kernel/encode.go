@@ -83,6 +83,8 @@ func (e *encoder) term(t plan.Term) error {
 		return e.clamp(t)
 	case plan.KeyMap:
 		return e.mapTo(t)
+	case plan.KeyMoveSrc, plan.KeyMoveDst:
+		return e.move(t)
 	default:
 		return e.act(t)
 	}
@@ -103,6 +105,8 @@ func (e *encoder) act(t plan.Term) error {
 		e.add(&expr.Verdict{Kind: expr.VerdictReturn})
 	case t.Key == plan.KeyDo && t.Arg == "masquerade":
 		e.add(&expr.Masq{})
+	case t.Key == plan.KeyDo && t.Arg == "keep":
+		return e.keep()
 	default:
 		return fmt.Errorf("nothing is known of it")
 	}
@@ -204,17 +208,7 @@ func (e *encoder) address(t plan.Term) error {
 	if err := e.ofFamily(key[len(key)-1:]); err != nil {
 		return err
 	}
-	load := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Len: 4}
-	switch t.Key {
-	case plan.KeySrc4:
-		load.Offset = 12
-	case plan.KeyDst4:
-		load.Offset = 16
-	case plan.KeySrc6:
-		load.Offset, load.Len = 8, 16
-	case plan.KeyDst6:
-		load.Offset, load.Len = 24, 16
-	}
+	load := addressOf(t.Key)
 	e.add(load)
 	if name, ok := strings.CutPrefix(t.Arg, "@"); ok {
 		e.add(&expr.Lookup{SourceRegister: 1, SetName: name, Invert: t.Not})
@@ -228,6 +222,22 @@ func (e *encoder) address(t plan.Term) error {
 	e.add(&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: mask, Xor: make([]byte, load.Len)},
 		compare(t, p.Addr().AsSlice()))
 	return nil
+}
+
+// addressOf loads an address of the header.
+func addressOf(k plan.Key) *expr.Payload {
+	load := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Len: 4}
+	switch k {
+	case plan.KeySrc4:
+		load.Offset = 12
+	case plan.KeyDst4:
+		load.Offset = 16
+	case plan.KeySrc6:
+		load.Offset, load.Len = 8, 16
+	case plan.KeyDst6:
+		load.Offset, load.Len = 24, 16
+	}
+	return load
 }
 
 func (e *encoder) port(t plan.Term) error {
@@ -264,13 +274,56 @@ func (e *encoder) clamp(t plan.Term) error {
 // mapTo keeps the host bits of a destination (NF_NAT_RANGE_NETMAP, since Linux 5.8).
 func (e *encoder) mapTo(t plan.Term) error {
 	p, err := netip.ParsePrefix(t.Arg)
-	numbers := map[string]uint32{"4": unix.NFPROTO_IPV4, "6": unix.NFPROTO_IPV6}
 	if err != nil || p != p.Masked() || t.Not || plan.FamilyOf(p.Addr()).String() != "ipv"+e.family {
 		return fmt.Errorf("it is no range of the destination's family")
 	}
+	family, err := e.familyNumber()
+	if err != nil {
+		return err
+	}
 	r := plan.RangeOf(p)
 	e.add(&expr.Immediate{Register: 1, Data: r.From.AsSlice()}, &expr.Immediate{Register: 2, Data: r.To.AsSlice()},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: numbers[e.family], RegAddrMin: 1, RegAddrMax: 2, Prefix: true})
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: 1, RegAddrMax: 2, Prefix: true})
+	return nil
+}
+
+// familyNumber is the kernel's number of the family that the packet has by now.
+func (e *encoder) familyNumber() (uint32, error) {
+	numbers := map[string]uint32{"4": unix.NFPROTO_IPV4, "6": unix.NFPROTO_IPV6}
+	if numbers[e.family] == 0 {
+		return 0, fmt.Errorf("no condition says which family it is for")
+	}
+	return numbers[e.family], nil
+}
+
+// keep translates the source to itself, so that no later chain translates it.
+func (e *encoder) keep() error {
+	family, err := e.familyNumber()
+	if err != nil {
+		return err
+	}
+	e.add(addressOf(plan.Key("saddr"+e.family)), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: 1,
+		RegAddrMax: 1})
+	return nil
+}
+
+// move changes the packet itself, with the checksums of its header and of what it carries (RFC 1624).
+func (e *encoder) move(t plan.Term) error {
+	p, err := netip.ParsePrefix(t.Arg)
+	if err != nil || p != p.Masked() || t.Not || plan.FamilyOf(p.Addr()).String() != "ipv"+e.family {
+		return fmt.Errorf("it is no range of the address's family")
+	}
+	load := addressOf(plan.Key(strings.TrimPrefix(string(t.Key), "move-") + e.family))
+	host := slices.Clone([]byte(ipnet(p).Mask))
+	for i := range host {
+		host[i] = ^host[i]
+	}
+	store := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: load.Base, Offset: load.Offset,
+		Len: load.Len, CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
+	if e.family == "4" {
+		store.CsumType, store.CsumOffset = expr.CsumTypeInet, 10
+	}
+	e.add(load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: host, Xor: p.Addr().AsSlice()}, store)
 	return nil
 }
 

@@ -43,7 +43,8 @@ func TestLinesThatDifferInWhatTheyDo(t *testing.T) {
 		"saddr4 !@a do drop", "daddr4 @a do drop", "saddr4 @b do drop", "saddr6 @a do drop", "state new do drop", "state !new do drop",
 		"state new,related do drop", "status dnat do drop", "status !dnat do drop", "tcp syn mss 1300", "tcp syn mss 1301", "jump a", "jump b",
 		"proto 6 do drop", "proto 17 do drop", "proto 6 dport 80 do drop", "proto 6 dport 80-81 do drop", "from local do drop",
-		"from !local do drop", "do masquerade", "count packets do drop",
+		"from !local do drop", "do masquerade", "count packets do drop", "saddr4 @a do keep", "saddr6 @a do keep",
+		"saddr4 10.0.0.0/8 move-saddr 11.0.0.0/8", "saddr4 10.0.0.0/8 move-daddr 11.0.0.0/8", "saddr6 fd01::/64 move-saddr fd02::/64",
 	}
 	var all [][]expr.Any
 	for _, text := range texts {

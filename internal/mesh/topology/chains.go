@@ -62,7 +62,7 @@ func (d *draft) sets() []plan.Set {
 	if a := d.in.Access; a != nil {
 		out = append(out, a.Sets...)
 	}
-	return out
+	return append(out, d.in.Links.sets()...)
 }
 
 func (d *draft) chains() []plan.Chain {
@@ -83,7 +83,7 @@ func (d *draft) chains() []plan.Chain {
 	if a := d.in.Access; a != nil {
 		out = append(out, plan.Chain{Name: accessChain, Lines: access(a)})
 	}
-	return out
+	return append(out, d.linkChains()...)
 }
 
 // access asks the policy about each packet of a connection that a peer began, so that a change
@@ -165,7 +165,7 @@ func (d *draft) marked() []plan.Line {
 // nor back into the mesh, but for what a service that it announces sent there (arriving has
 // looked at the service's address).
 func (d *draft) forward() []plan.Line {
-	out := d.clamps(plan.KeyIn)
+	out := append(d.clamps(plan.KeyIn), d.passing(d.link(plan.KeyIn), d.link(plan.KeyOut))...)
 	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), plan.IfNot(plan.KeyStatus, "dnat"),
 		plan.Count(), plan.Do("drop")})
 	return append(out, d.checked()...)

@@ -45,7 +45,7 @@ func icmp(f plan.Family) string {
 func (d *draft) arriving() []plan.Line {
 	foreign := plan.IfNot(plan.KeyIn, d.o.Link)
 	local := plan.IfNot(plan.KeyIn, "lo")
-	var out []plan.Line
+	out := d.passing(d.link(plan.KeyIn))
 	for _, f := range families() {
 		out = append(out, plan.Line{d.link(plan.KeyIn), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
 			plan.Count(), plan.Do("drop")})
@@ -80,6 +80,7 @@ func (d *draft) leaving() []plan.Line {
 	}
 	multicast := plan.Within(plan.KeyDst6, netip.MustParsePrefix("ff00::/8"))
 	out = append(out, plan.Line{d.link(plan.KeyOut), multicast, plan.Do("accept")}) // the kernel's own, for nobody
+	out = append(out, d.passing(d.link(plan.KeyOut))...)
 	for _, f := range families() {
 		out = append(out, plan.Line{d.link(plan.KeyOut), plan.NotNamed(f.Src(), of(setOwn, f.Family)),
 			plan.If(plan.KeyJump, answersChain)})

@@ -88,7 +88,7 @@ func closed(in *Input) []*claim {
 	if in.Options.Bypass { // what is down goes in clear
 		return nil
 	}
-	for _, c := range in.Closed {
+	for _, c := range slices.Concat(in.Closed, in.Links.closed()) {
 		m := &member.Facts{ID: c.ID, Node: c.Node}
 		excluded := rangesOf(c.Excluded)
 		for _, p := range c.Ranges {

@@ -61,6 +61,7 @@ type Input struct {
 	Health  map[string]Health // by id; not in it: up
 	Closed  []Closed          // what of it no member has is lost, not sent in clear
 	Access  *Access           // nil: members reach each other in all ranges
+	Links   Links
 }
 
 // Peer is a member that gets a tunnel, with the ranges that are sent to it and taken from

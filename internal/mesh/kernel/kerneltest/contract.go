@@ -222,7 +222,12 @@ func filter(n int) plan.Table {
 		}},
 		{Name: "source", Hook: "postrouting", Type: "nat", Priority: 100, Lines: []plan.Line{
 			{plan.If(plan.KeyOut, Link), plan.NotNamed(plan.KeySrc6, "routed6"), plan.If(plan.KeyOwner, "local"),
-				plan.Do("masquerade")}}},
+				plan.Do("masquerade")},
+			{plan.Named(plan.KeySrc4, "routed4"), plan.Do("keep")}, {plan.Named(plan.KeySrc6, "routed6"), plan.Do("keep")}}},
+		{Name: "moved", Hook: "postrouting", Type: "filter", Priority: 200, Lines: []plan.Line{
+			{plan.Named(plan.KeyDst4, "routed4"), plan.Within(plan.KeySrc4, netip.MustParsePrefix("10.8.0.0/13")),
+				plan.If(plan.KeyMoveSrc, "240.8.0.0/13")},
+			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd01::/64")), plan.If(plan.KeyMoveDst, "fd02::/64")}}},
 	}
 	if n == 2 {
 		t.Sets[0].Ranges = []plan.Range{r("10.1.0.0/17"), r("10.2.0.0/15"), odd}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
+)
+
+// Links is what the kernel of a node does for linked clusters, beside routing their ranges to members. The zero value is
+// for a node of a cluster without any.
+type Links struct {
+	// Linked are the ranges of other clusters, as they are known here. What of them no member has is lost.
+	Linked []netip.Prefix
+	// Direct are those that leave for nodes of other clusters here, and Mapped the own ranges, with what other clusters
+	// know them by. Sources and destinations are translated where packets leave and come in.
+	Direct []netip.Prefix
+	Mapped []mapping.Range
+	// Passed are ranges of the own cluster between which and Linked this node passes packets.
+	Passed []netip.Prefix
+	// Inside are the own cluster's ranges of pods. Between them and Linked sources stay, whatever a network plugin says.
+	Inside []netip.Prefix
+}
+
+// The names of sets for linked clusters, without their family.
+const (
+	setLinked = "linked"
+	setDirect = "direct"
+	setPassed = "passed"
+	setInside = "inside"
+)
+
+// The chains for linked clusters. A chain that sets a source ends the search for one (nf_nat_inet_fn), so ours comes
+// before those of network plugins, at 100. Translation of ranges keeps no state: it comes before connections are
+// followed and after all else that looks at addresses, so everything here sees the cluster's own ones.
+const (
+	sourceChain   = "linked-source"
+	incomingChain = "linked-in"
+	outgoingChain = "linked-out"
+
+	beforeSourceNAT = 90
+	beforeArriving  = beforeConnections - 10
+	afterLeaving    = afterSNAT + 50
+)
+
+// closed closes what no member has.
+func (l Links) closed() []Closed {
+	if len(l.Linked) == 0 {
+		return nil
+	}
+	return []Closed{{ID: "linked clusters", Node: "linked clusters", Ranges: l.Linked}}
+}
+
+func (l Links) sets() (out []plan.Set) {
+	if len(l.Linked) == 0 {
+		return nil
+	}
+	for _, s := range []struct {
+		name   string
+		ranges []netip.Prefix
+	}{{setLinked, l.Linked}, {setDirect, l.Direct}, {setPassed, l.Passed}, {setInside, l.Inside}} {
+		var by [2][]plan.Range
+		for _, r := range rangesOf(s.ranges) {
+			by[index(plan.FamilyOf(r.From))] = append(by[index(plan.FamilyOf(r.From))], r)
+		}
+		for _, f := range families() {
+			out = append(out, plan.Set{Name: of(s.name, f.Family), Family: f.Family, Ranges: by[index(f.Family)]})
+		}
+	}
+	return out
+}
+
+func (d *draft) linkChains() []plan.Chain {
+	if len(d.in.Links.Linked) == 0 {
+		return nil
+	}
+	out := []plan.Chain{{Name: sourceChain, Hook: "postrouting", Type: "nat", Priority: beforeSourceNAT,
+		Lines: d.linkedSources()}}
+	if len(d.in.Links.Mapped) > 0 {
+		in, away := d.translated()
+		out = append(out,
+			plan.Chain{Name: incomingChain, Hook: "prerouting", Type: "filter", Priority: beforeArriving, Lines: in},
+			plan.Chain{Name: outgoingChain, Hook: "postrouting", Type: "filter", Priority: afterLeaving, Lines: away})
+	}
+	return out
+}
+
+// linkedSources says which source connections with linked clusters have. One to a Service whose endpoint is on another
+// node takes this node's: the answer has to come back here, where the Service's address is put in again.
+func (d *draft) linkedSources() (out []plan.Line) {
+	for _, f := range families() {
+		from, inside := plan.Named(f.Src(), of(setLinked, f.Family)), plan.Named(f.Dst(), of(setInside, f.Family))
+		out = append(out,
+			plan.Line{from, plan.If(plan.KeyStatus, "dnat"), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
+				plan.Do("masquerade")},
+			plan.Line{from, inside, plan.Do("keep")},
+			plan.Line{plan.Named(f.Src(), of(setInside, f.Family)), plan.Named(f.Dst(), of(setLinked, f.Family)),
+				plan.Do("keep")})
+	}
+	return out
+}
+
+// translated are the lines of 1:1 translation, for what comes in and what leaves.
+func (d *draft) translated() (in, away []plan.Line) {
+	for _, m := range d.in.Links.Mapped {
+		f := plan.FamilyOf(m.There.Addr())
+		direct := of(setDirect, f)
+		in = append(in, plan.Line{d.link(plan.KeyIn), plan.Named(f.Src(), direct), plan.Within(f.Dst(), m.Here),
+			plan.If(plan.KeyMoveDst, m.There.String())})
+		away = append(away, plan.Line{d.link(plan.KeyOut), plan.Named(f.Dst(), direct), plan.Within(f.Src(), m.There),
+			plan.If(plan.KeyMoveSrc, m.Here.String())})
+	}
+	return in, away
+}
+
+// passing are lines that let through what this node passes on as a gateway: between other clusters and the rest of its
+// own, and not from one other cluster to the next.
+func (d *draft) passing(links ...plan.Term) (out []plan.Line) {
+	if len(d.in.Links.Passed) == 0 {
+		return nil
+	}
+	for _, f := range families() {
+		linked, passed := of(setLinked, f.Family), of(setPassed, f.Family)
+		for _, way := range [][2]string{{linked, passed}, {passed, linked}} {
+			line := append(plan.Line{}, links...)
+			out = append(out, append(line, plan.Named(f.Src(), way[0]), plan.Named(f.Dst(), way[1]), plan.Do("accept")))
+		}
+	}
+	return out
+}

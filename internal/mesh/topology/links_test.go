@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
+)
+
+// aGateway is node 1, a gateway of a cluster with pods 10.244.0.0/16 and services 10.96.0.0/16, which others know as
+// 240.1.0.0/16. Node 2 is another one of its cluster, node 3 the gateway of another cluster, whose ranges are known as
+// 240.2.0.0/16.
+func aGateway() topology.Input {
+	prefix := netip.MustParsePrefix
+	members := []member.Facts{
+		aMember(1, "192.0.2.1", "10.244.1.0/24", "10.96.0.0/16"), aMember(2, "192.0.2.2", "10.244.2.0/24"),
+		aMember(3, "192.0.2.3", "240.2.1.0/24"),
+	}
+	in := topology.Input{Self: members[0], Members: members, Options: options(), Links: topology.Links{
+		Linked: []netip.Prefix{prefix("240.2.0.0/16")}, Direct: []netip.Prefix{prefix("240.2.0.0/16")},
+		Mapped: []mapping.Range{{Cluster: "a", There: prefix("10.244.0.0/16"), Here: prefix("240.1.0.0/16")}},
+		Passed: []netip.Prefix{prefix("10.244.2.0/24")}, Inside: []netip.Prefix{prefix("10.244.0.0/16")}}}
+	in.Options.Accept = append(in.Options.Accept, prefix("240.0.0.0/4"))
+	return in
+}
+
+func TestLinks(t *testing.T) {
+	s, peers, problems := topology.Plan(aGateway())
+	golden(t, "links", text(s, peers, problems))
+}
+
+// TestWayOfLinkedPackets leads packets through the chains of a gateway, in the kernel's order.
+func TestWayOfLinkedPackets(t *testing.T) {
+	s, _, _ := topology.Plan(aGateway())
+	const there = "240.2.1.7"
+	for name, c := range map[string]struct {
+		in, src, dst string
+		dnat         string // where a Service leads
+		out          string
+		want         string // source, destination, and what decided about the source; or the chain that dropped it
+	}{
+		"from a pod here":                   {"cni0", pod1, there, "", link, "240.1.1.7 240.2.1.7 keep"},
+		"from a pod of another node":        {link, pod2, there, "", link, "240.1.2.7 240.2.1.7 keep"},
+		"to a pod here":                     {link, there, "240.1.1.7", "", "cni0", "240.2.1.7 10.244.1.7 keep"},
+		"to a pod of another node":          {link, there, "240.1.2.7", "", link, "240.2.1.7 10.244.2.7 keep"},
+		"to a Service, here":                {link, there, "10.96.0.1", pod1, "cni0", "240.2.1.7 10.244.1.7 keep"},
+		"to a Service, elsewhere":           {link, there, "10.96.0.1", pod2, link, "240.2.1.7 10.244.2.7 masquerade"},
+		"to the cluster's own addresses":    {link, there, pod2, "", link, "240.2.1.7 10.244.2.7 keep"},
+		"to another cluster":                {link, there, "240.2.9.9", "", link, "arriving"},
+		"to elsewhere":                      {link, there, "8.8.8.8", "", "eth0", "arriving"},
+		"between nodes of this cluster":     {link, pod2, "10.244.3.9", "", link, "arriving"},
+		"a foreign address from a node":     {link, "8.8.8.8", there, "", link, "arriving"},
+		"to a linked range that is lost":    {"cni0", pod1, "240.2.200.1", "", link, "240.1.1.7 240.2.200.1 keep"},
+		"in clear":                          {"cni0", pod1, there, "", "eth0", "leaving"},
+		"a pod here to one of its own":      {"cni0", pod1, "10.244.1.8", "", "cni0", "10.244.1.7 10.244.1.8 accept"},
+		"what this cluster is not known as": {link, there, "240.1.200.1", "", link, "arriving"},
+	} {
+		p := plan.Packet{Src: netip.MustParseAddr(c.src), Dst: netip.MustParseAddr(c.dst), In: c.in}
+		walk := func(chains ...string) (got string) {
+			for _, chain := range chains {
+				v := s.Tables[0].Walk(chain, &p)
+				if v.Do == "drop" {
+					return chain
+				}
+				if chain == "linked-source" {
+					got = v.Do
+				}
+			}
+			return got
+		}
+		got := walk("linked-in", "arriving")
+		if got == "" {
+			if c.dnat != "" {
+				p.Dst, p.DNAT = netip.MustParseAddr(c.dnat), true
+			}
+			if got = walk("prerouting"); got == "" {
+				p.Out = c.out
+				got = walk("forward", "postrouting", "linked-source", "leaving", "linked-out")
+			}
+		}
+		switch got {
+		case "keep", "masquerade", "accept":
+			got = p.Src.String() + " " + p.Dst.String() + " " + got
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
