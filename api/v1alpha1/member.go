@@ -75,6 +75,11 @@ type MemberLabels struct {
 	// +kubebuilder:validation:items:MaxLength=55
 	// +kubebuilder:validation:items:Pattern=`^t1-[0-9a-v]{52}$`
 	Clusters []string `json:"clusters,omitempty"`
+	// Lost are linked clusters that the node, a gateway, does not reach now: others of its cluster send to these through
+	// another gateway.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	Lost []string `json:"lost,omitempty"`
 }
 
 // MemberLease is how long an object holds. Without it, for as long as it is there.

@@ -2,6 +2,9 @@
 
 package limit
 
+// MemberLost bounds the linked clusters that a gateway says it does not reach.
+const MemberLost = 256
+
 // MeshRelays bounds the hubs that a node is attached to, and announces.
 const MeshRelays = 8
 

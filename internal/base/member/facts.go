@@ -28,6 +28,7 @@ type Facts struct {
 	Relays        []string       `json:"relays,omitempty"`       // the hubs that it is connected to
 	Clusters      []string       `json:"clusters,omitempty"`     // ids of the cluster secrets that it says it has
 	Pair          Pair           `json:"pair,omitzero"`          // the secret that it shares with this node alone
+	Lost          []string       `json:"lost,omitempty"`         // linked clusters that it does not reach, as a gateway
 	Observed      []Observation  `json:"-"`                      // where it has seen other members
 }
 

@@ -152,6 +152,11 @@ func (r reading) labels(at string, l v1alpha1.MemberLabels, f *member.Facts) {
 		r.report(at+"clusters", "%d items, at most %d are allowed", n, limit.ClusterSecrets)
 		return
 	}
+	if n := len(l.Lost); n > limit.MemberLost {
+		r.report(at+"lost", "%d items, at most %d are allowed", n, limit.MemberLost)
+		return
+	}
+	f.Lost = each(r, at+"lost", l.Lost, r.text)
 	f.Clusters = each(r, at+"clusters", l.Clusters, func(path, s string) string {
 		digits, ok := strings.CutPrefix(s, "t1-")
 		if strings.Trim(digits, "0123456789abcdefghijklmnopqrstuv") != "" || !ok || len(digits) != 52 {
@@ -163,7 +168,7 @@ func (r reading) labels(at string, l v1alpha1.MemberLabels, f *member.Facts) {
 
 // Labels writes what labels reads.
 func Labels(f member.Facts) v1alpha1.MemberLabels {
-	l := v1alpha1.MemberLabels{Node: f.Node, Clusters: f.Clusters}
+	l := v1alpha1.MemberLabels{Node: f.Node, Clusters: f.Clusters, Lost: f.Lost[:min(len(f.Lost), limit.MemberLost)]}
 	if len(l.Node) > limit.RosterText { // longer than a certificate has it: no hub knows it
 		l.Node = ""
 	}

@@ -73,6 +73,7 @@ const (
 	FieldRelays       Field = "relays"
 	FieldClusters     Field = "clusters"
 	FieldPair         Field = "pair"
+	FieldLost         Field = "lost"
 	FieldEndpoints    Field = "endpoints" // united, each with sources of its own
 	FieldID           Field = "id"
 	FieldStale        Field = "stale" // of events: it became stale, or is so no more
@@ -107,6 +108,7 @@ func rules() []rule {
 		one(FieldRelayCluster, func(f *member.Facts) *string { return &f.RelayCluster }),
 		many(FieldRelays, func(f *member.Facts) *[]string { return &f.Relays }, strings.Compare),
 		many(FieldClusters, func(f *member.Facts) *[]string { return &f.Clusters }, strings.Compare),
+		many(FieldLost, func(f *member.Facts) *[]string { return &f.Lost }, strings.Compare),
 		one(FieldPair, func(f *member.Facts) *member.Pair { return &f.Pair }),
 	}
 }
