@@ -33,6 +33,17 @@ func NewTenants(client *Client, log *slog.Logger, namespace string) *Objects {
 	return &Objects{client: client, log: log, what: collection{path: path, list: asJSON, object: asJSON}}
 }
 
+// NewClusters follows the objects of linked clusters.
+func NewClusters(client *Client, log *slog.Logger) *Objects { return newWide(client, log, "clusters") }
+
+// NewClusterNodes follows their nodes.
+func NewClusterNodes(client *Client, log *slog.Logger) *Objects { return newWide(client, log, "clusternodes") }
+
+// newWide follows a kind of ours of scope Cluster.
+func newWide(client *Client, log *slog.Logger, kind string) *Objects {
+	return &Objects{client: client, log: log, what: collection{path: group + "/" + kind, list: asJSON, object: asJSON}}
+}
+
 // NewConfigMaps follows the ConfigMaps of a namespace that have some labels, NAME=VALUE,...
 func NewConfigMaps(client *Client, log *slog.Logger, namespace, labels string) *Objects {
 	path := "/api/v1/namespaces/" + namespace + "/configmaps"

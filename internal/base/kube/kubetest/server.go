@@ -27,7 +27,10 @@ import (
 const (
 	Members = "/apis/tombolo.dev/v1alpha1/members"
 	Nodes   = "/api/v1/nodes"
-	Tenants = "/apis/tombolo.dev/v1alpha1/edgetenants" // of all namespaces
+	// Clusters and ClusterNodes are the objects of linked clusters.
+	Clusters     = "/apis/tombolo.dev/v1alpha1/clusters"
+	ClusterNodes = "/apis/tombolo.dev/v1alpha1/clusternodes"
+	Tenants      = "/apis/tombolo.dev/v1alpha1/edgetenants" // of all namespaces
 	// ConfigMaps are those of one namespace.
 	ConfigMaps = "/api/v1/namespaces/gateways/configmaps"
 )
@@ -67,7 +70,8 @@ func New(t testing.TB) *Server { return NewAt(t, nil) }
 func NewAt(t testing.TB, at net.Listener) *Server {
 	s := &Server{
 		version: 100, changed: make(chan struct{}),
-		objects:  map[string]map[string]map[string]any{Members: {}, Nodes: {}, Tenants: {}, ConfigMaps: {}},
+		objects: map[string]map[string]map[string]any{Members: {}, Nodes: {}, Tenants: {}, ConfigMaps: {}, Clusters: {},
+			ClusterNodes: {}},
 		requests: map[string]int{}, clock: time.Now, pages: map[string][]map[string]any{},
 	}
 	s.http = httptest.NewUnstartedServer(s)
@@ -315,7 +319,7 @@ func readAll(r *http.Request) map[string]any {
 }
 
 func cut(path string) (collection, name string) {
-	for _, c := range []string{Members, Nodes, Tenants, ConfigMaps} {
+	for _, c := range []string{Members, Nodes, Tenants, ConfigMaps, Clusters, ClusterNodes} {
 		if rest, ok := strings.CutPrefix(path, c); ok {
 			return c, strings.TrimPrefix(rest, "/")
 		}
