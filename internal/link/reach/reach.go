@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
@@ -53,7 +54,9 @@ type Node struct {
 	Pods    []netip.Prefix // of its pods, by its cluster's own addresses
 	Gateway bool           // one of its cluster's gateways
 	Ready   bool           // Kubernetes says so; false: nothing new goes through it
+	Key     member.Key     // of its tunnels; zero: it has none
 	Down    bool           // no packets pass between it and the node that looks
+	Recent  bool           // they do again, but not for long: what flaps is not worth a move
 	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
 	Lost []string
 }
@@ -72,6 +75,9 @@ type Plan struct {
 	Services []netip.Prefix
 	// Send are the ranges that are sent to each node, and taken from it.
 	Send map[Name][]netip.Prefix
+	// Keep are nodes of other clusters with which this one has tunnels, also while it sends nothing to them: they may be
+	// reached again.
+	Keep map[Name]bool
 	// Linked are the ranges of all other clusters, and Direct those of them that go to nodes of their own cluster.
 	// Passed are those of the own cluster that this node, a gateway, passes packets from and to. They may overlap.
 	Linked, Direct, Passed []netip.Prefix
@@ -81,7 +87,8 @@ type Plan struct {
 
 // Decide gives the ranges of all linked clusters to nodes.
 func Decide(v View) Plan {
-	d := decision{view: v, nodes: map[string][]*Node{}, plan: Plan{Send: map[Name][]netip.Prefix{}}}
+	d := decision{view: v, nodes: map[string][]*Node{}, plan: Plan{Send: map[Name][]netip.Prefix{},
+		Keep: map[Name]bool{}}}
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		d.nodes[n.Cluster] = append(d.nodes[n.Cluster], n)
@@ -100,6 +107,9 @@ func Decide(v View) Plan {
 		other := &v.Clusters[i]
 		if other != own {
 			d.plan.Linked = append(d.plan.Linked, d.ranges(other)...)
+			for _, n := range d.nodes[other.Name] {
+				d.plan.Keep[n.Name] = borders && (n.Gateway || !other.Gateway)
+			}
 		}
 		switch {
 		case other == own:
@@ -213,6 +223,30 @@ func (d *decision) doors(c *Cluster) []*Node {
 	return nil
 }
 
+// Lost are the other clusters that a gateway does not reach: no packets pass between it and any node by which it would.
+// Of a node that is no gateway, none.
+func Lost(v View) (out []string) {
+	d := decision{view: v, nodes: map[string][]*Node{}}
+	gateway := false
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		d.nodes[n.Cluster] = append(d.nodes[n.Cluster], n)
+		gateway = gateway || n.Name == v.Self && n.Gateway
+	}
+	for i := range v.Clusters {
+		c := &v.Clusters[i]
+		if !gateway || c.Name == v.Self.Cluster {
+			continue
+		}
+		doors := d.doors(c)
+		if len(doors) > 0 && !slices.ContainsFunc(doors, func(n *Node) bool { return !n.Down }) {
+			out = append(out, c.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // owner is which of some nodes has what is named by a key: the node of that name if packets pass through it, else the
 // best of those through which they do, else of those that are ready, else of all. Rendezvous hashing: if one goes, only
 // what it had moves.
@@ -226,8 +260,10 @@ func owner(nodes []*Node, key, to string) *Node {
 		passes := !n.Down && (to == "" || !slices.Contains(n.Lost, to))
 		switch {
 		case passes && n.String() == key:
+			rank[0] = 5
+		case passes && !n.Recent && n.Ready:
 			rank[0] = 4
-		case passes && n.Ready:
+		case passes && !n.Recent:
 			rank[0] = 3
 		case passes:
 			rank[0] = 2

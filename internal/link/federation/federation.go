@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/store"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+)
+
+// The parts of the source, by their names in a status.
+const (
+	PartClusters = "clusters"
+	PartNodes    = "clusternodes"
+)
+
+// Options say whose view it is.
+type Options struct {
+	Log  *slog.Logger
+	Self reach.Name
+	// Client makes a client of the own cluster's API server.
+	Client func() *kube.Client
+	Server string // for people
+	// StateDir keeps what was known last; empty: nothing is kept.
+	StateDir string
+	// Changed is called when View gives something else; it must not block.
+	Changed func()
+}
+
+// statedNode is a node, and the member that it is to this one.
+type statedNode struct {
+	reach.Node
+	said roster.Said
+}
+
+// Federation follows the objects of linked clusters.
+type Federation struct {
+	o        Options
+	clusters *part[reach.Cluster]
+	nodes    *part[statedNode]
+
+	mu   sync.Mutex // of what follows, and of the parts
+	view reach.View
+	said []roster.Said
+	// clashes are nodes of other clusters with a key of this one.
+	clashes map[string]error
+	wake    chan struct{}
+}
+
+// New makes a federation, with what the state directory has. Run follows the objects.
+func New(o Options) *Federation {
+	f := &Federation{o: o, wake: make(chan struct{}, 1)}
+	f.clusters = newPart[clusterObject](PartClusters, f, readCluster)
+	f.nodes = newPart[nodeObject](PartNodes, f, func(raw json.RawMessage) (statedNode, error) {
+		n, said, err := readNode(raw, time.Now())
+		return statedNode{n, said}, err
+	})
+	if err := f.load(); err != nil {
+		x := fault.From(err)
+		o.Log.Warn("what was known of linked clusters is learned again", telemetry.AttrCode, x.Code, telemetry.AttrReason,
+			x.Error())
+	}
+	f.decide()
+	return f
+}
+
+// View is what is known now.
+func (f *Federation) View() reach.View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view
+}
+
+// Run follows until ctx ends, and calls out with the nodes of other clusters when they change.
+func (f *Federation) Run(ctx context.Context, out func([]roster.Said)) error {
+	g := run.NewGroup(ctx)
+	g.Go("kubernetes "+PartClusters, func(ctx context.Context) error {
+		return kube.NewClusters(f.o.Client(), f.o.Log).Run(ctx, f.clusters)
+	})
+	g.Go("kubernetes "+PartNodes, func(ctx context.Context) error {
+		return kube.NewClusterNodes(f.o.Client(), f.o.Log).Run(ctx, f.nodes)
+	})
+	g.Go("linked clusters", func(ctx context.Context) error {
+		f.mu.Lock()
+		said := f.said
+		f.mu.Unlock()
+		out(said)
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-f.wake:
+			}
+			f.mu.Lock()
+			f.decide()
+			said := f.said
+			f.mu.Unlock()
+			out(said)
+			f.o.Changed()
+			f.keep()
+			if !run.Wait(ctx, gather) {
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// stir has Run decide again.
+func (f *Federation) stir() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// decide makes the view of the objects; mu is held.
+func (f *Federation) decide() {
+	view := reach.View{Self: f.o.Self}
+	for _, c := range f.clusters.good() {
+		view.Clusters = append(view.Clusters, c.value)
+	}
+	ours := map[member.Key]bool{} // of the own cluster's nodes
+	nodes := f.nodes.good()
+	for _, n := range nodes {
+		view.Nodes = append(view.Nodes, n.value.Node)
+		ours[n.value.Key] = ours[n.value.Key] || n.value.Cluster == f.o.Self.Cluster
+	}
+	var said []roster.Said
+	clashes := map[string]error{}
+	for _, n := range nodes {
+		switch key := n.value.Key; {
+		case n.value.Cluster == f.o.Self.Cluster:
+		case !key.IsZero() && ours[key]: // another cluster cannot speak of nodes of this one
+			name := n.value.String()
+			clashes[name] = refused(v1alpha1.KindClusterNode, name, "it has the key of a node of this cluster")
+			if f.clashes[name] == nil {
+				f.tell(clashes[name])
+			}
+		default:
+			said = append(said, n.value.said)
+		}
+	}
+	f.clashes = clashes
+	f.view, f.said = view, said
+}
+
+// Status is how each part does.
+func (f *Federation) Status() []discoveryclient.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nodes := f.nodes.status(f.o.Server)
+	nodes.Members, nodes.Junk = len(f.said), nodes.Junk+len(f.clashes)
+	for _, name := range slices.Sorted(maps.Keys(f.clashes)) {
+		nodes.Warning = fault.From(f.clashes[name]).Explain()
+		break
+	}
+	return []discoveryclient.Status{f.clusters.status(f.o.Server), nodes}
+}
+
+// kept is what the file has.
+type kept struct {
+	Clusters map[string]json.RawMessage `json:"clusters"`
+	Nodes    map[string]json.RawMessage `json:"nodes"`
+}
+
+func (f *Federation) file() string { return filepath.Join(f.o.StateDir, "linked.json") }
+
+func (f *Federation) load() error {
+	if f.o.StateDir == "" {
+		return nil
+	}
+	text, err := private.ReadPublic(f.file(), keptBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	if err != nil {
+		return fault.New(fault.CodeStateCorrupt, f.file()+" cannot be read").Because(err)
+	}
+	for name, raw := range k.Clusters {
+		f.clusters.put(name, raw)
+	}
+	for name, raw := range k.Nodes {
+		f.nodes.put(name, raw)
+	}
+	return nil
+}
+
+// keep writes what is known, if the API server has given all of it.
+func (f *Federation) keep() {
+	f.mu.Lock()
+	whole := f.clusters.heard && f.nodes.heard
+	text, err := json.Marshal(kept{f.clusters.raw(), f.nodes.raw()})
+	f.mu.Unlock()
+	if f.o.StateDir == "" || !whole || err != nil || len(text) > keptBytes {
+		return
+	}
+	if old, err := private.ReadPublic(f.file(), keptBytes); err == nil && bytes.Equal(old, text) {
+		return
+	}
+	if err := store.Write(f.file(), text); err != nil {
+		f.o.Log.Warn("what is known of linked clusters is not kept: a start needs the API server",
+			telemetry.AttrReason, err)
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
+)
+
+// defaultPort is where WireGuard listens on a node with an elastic address that states no endpoint.
+const defaultPort = 51820
+
+// condition is one of an object's status.
+type condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+}
+
+// clusterObject has the fields of a Cluster that a node uses.
+type clusterObject struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec   v1alpha1.ClusterSpec `json:"spec"`
+	Status struct {
+		PodCIDRs []struct {
+			CIDR string `json:"cidr"`
+		} `json:"podCIDRs,omitempty"`
+		ServiceCIDRs []struct {
+			CIDR string `json:"cidr"`
+		} `json:"serviceCIDRs,omitempty"`
+		Mapped []struct {
+			CIDR string `json:"cidr"`
+			As   string `json:"as"`
+		} `json:"mapped,omitempty"`
+		Conditions []condition `json:"conditions,omitempty"`
+	} `json:"status,omitempty"`
+}
+
+// nodeObject has the fields of a ClusterNode that a node uses.
+type nodeObject struct {
+	Metadata struct {
+		Name       string `json:"name"`
+		Generation int64  `json:"generation,omitempty"`
+	} `json:"metadata"`
+	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
+	Status struct {
+		NodeStatus string `json:"nodeStatus,omitempty"`
+	} `json:"status,omitempty"`
+}
+
+// refused is an object that does not count, and why.
+func refused(kind, name, why string, args ...any) error {
+	return fault.Newf(fault.CodeRange, "the %s %q does not count", kind, name).Whyf(why, args...).
+		Hint("'kubectl describe' shows the object; 'tombolo link check' looks at all of them")
+}
+
+// readCluster checks an object; its ranges that are not those of the linked families are left out.
+func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
+	var o clusterObject
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return out, refused(v1alpha1.KindCluster, "", "it cannot be read: %v", err)
+	}
+	name := o.Metadata.Name
+	for _, c := range o.Status.Conditions {
+		if c.Type == "RangesAccepted" && c.Status == "False" {
+			return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", c.Message)
+		}
+	}
+	out = reach.Cluster{Name: name, Gateway: o.Spec.NetworkType == v1alpha1.NetworkGateway}
+	take := func(into *[]netip.Prefix, cidr string) {
+		p, bad := parse(cidr)
+		if bad != nil {
+			err = refused(v1alpha1.KindCluster, name, "%v", bad)
+		} else if linked(o.Spec.IPFamily, p) && !slices.Contains(*into, p) {
+			*into = append(*into, p)
+		}
+	}
+	for _, c := range o.Status.PodCIDRs {
+		take(&out.Pods, c.CIDR)
+	}
+	for _, c := range o.Spec.ClusterPodCIDRs {
+		take(&out.Pods, c)
+	}
+	for _, c := range o.Status.ServiceCIDRs {
+		take(&out.Services, c.CIDR)
+	}
+	pairs := map[string]string{}
+	for there, here := range o.Spec.GlobalCIDRsMap {
+		pairs[there] = string(here)
+	}
+	for _, m := range o.Status.Mapped {
+		pairs[m.CIDR] = m.As
+	}
+	for there, here := range pairs {
+		m, bad := mapping.Parse(name, there, here)
+		if bad != nil {
+			return out, refused(v1alpha1.KindCluster, name, "%v", bad)
+		}
+		out.Mapped = append(out.Mapped, m)
+	}
+	slices.SortFunc(out.Mapped, func(a, b mapping.Range) int { return b.There.Bits() - a.There.Bits() }) // most specific first
+	return out, err
+}
+
+func parse(cidr string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil || p != p.Masked() || p.Addr().Is4In6() {
+		return p, fmt.Errorf("%.64q is no CIDR without host bits", cidr)
+	}
+	return p, nil
+}
+
+func linked(family string, p netip.Prefix) bool {
+	switch family {
+	case v1alpha1.FamilyIPv4:
+		return p.Addr().Is4()
+	case v1alpha1.FamilyIPv6:
+		return p.Addr().Is6()
+	}
+	return true
+}
+
+// readNode checks an object, and makes a member of it.
+func readNode(raw json.RawMessage, seen time.Time) (n reach.Node, said roster.Said, err error) {
+	var o nodeObject
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return n, said, refused(v1alpha1.KindClusterNode, "", "it cannot be read: %v", err)
+	}
+	s, name := o.Spec, o.Metadata.Name
+	if name != v1alpha1.ClusterNodeName(s.ClusterName, s.NodeName) {
+		return n, said, refused(v1alpha1.KindClusterNode, name, "its name is not that of cluster %q and node %q",
+			s.ClusterName, s.NodeName)
+	}
+	n.Name = reach.Name{Cluster: s.ClusterName, Node: s.NodeName}
+	n.Gateway, n.Ready = slices.Contains(s.Roles, v1alpha1.RoleGateway), o.Status.NodeStatus == "Ready"
+	for _, c := range s.PodCIDRs {
+		p, bad := parse(c)
+		if bad != nil {
+			return n, said, refused(v1alpha1.KindClusterNode, name, "%v", bad)
+		}
+		n.Pods = append(n.Pods, p)
+	}
+	m := v1alpha1.Member{Spec: v1alpha1.MemberObjectSpec{MemberSpec: v1alpha1.MemberSpec{
+		PublicKey: s.PublicKey, Overlay6: s.Overlay6, Overlay4: s.Overlay4, Endpoints: endpoints(s), Mesh: s.Mesh,
+		RelayCluster: s.RelayCluster, Relays: s.Relays}}}
+	m.Metadata.Name, m.Metadata.Generation = name, o.Metadata.Generation
+	if said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
+		return n, said, err
+	}
+	n.Key = said.Facts.Key
+	// It is no Node of this cluster, whatever Nodes here are called.
+	said.Facts.Node, said.Facts.Nodename = name, ""
+	return n, said, nil
+}
+
+// endpoints are those that the node states, after its elastic address with each of their ports.
+func endpoints(s v1alpha1.ClusterNodeSpec) []string {
+	elastic, err := netip.ParseAddr(string(s.ElasticIP))
+	if err != nil {
+		return s.Endpoints
+	}
+	var out []string
+	add := func(port uint16) {
+		if e := netip.AddrPortFrom(elastic, port).String(); !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	for _, text := range s.Endpoints {
+		e, err := netip.ParseAddrPort(text)
+		if a := e.Addr().String(); err == nil && (a == s.IP || a == s.IP6) { // what others see of it is another port
+			add(e.Port())
+		}
+	}
+	if len(out) == 0 {
+		add(defaultPort)
+	}
+	for _, text := range s.Endpoints {
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
