@@ -128,6 +128,7 @@ func withEffects() []Package {
 		{"internal/vpn/forward", Rooms, false, "connections of clusters in a mesh, to their OpenVPN servers"},
 		{"internal/vpn/routes", Rooms, false, "the route of a machine to the endpoint machine that answers"},
 		{"internal/vpn", Rooms, false, "the reversed VPN by OpenVPN, which it starts"},
+		{"internal/link/federation", Rooms, false, "what a node knows of linked clusters"},
 		{"internal/mesh/...", Rooms, false, "nodes across sites"},
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},
 		{"internal/discovery/...", Rooms, false, "where members find each other"},

@@ -69,6 +69,14 @@ type MeshSources struct {
 	File string `json:"file,omitempty"`
 	// Kubernetes is an API server through which nodes find each other.
 	Kubernetes *MeshKubernetes `json:"kubernetes,omitempty"`
+	// Linked has the node reach other clusters, as objects of kind Cluster and ClusterNode at that API server say.
+	Linked *MeshLinked `json:"linked,omitempty"`
+}
+
+// MeshLinked says which of the linked clusters a node belongs to.
+type MeshLinked struct {
+	// Cluster is the name of the node's own Cluster. The node is its ClusterNode CLUSTER.NODE, of sources.kubernetes.node.
+	Cluster string `json:"cluster"`
 }
 
 // MeshKubernetes is an API server through which nodes find each other.

@@ -205,8 +205,12 @@ func (n *meshNode) make() (err error) {
 		return err
 	}
 	n.kubernetes.register(n.reg)
+	sources, options := n.kubernetes.sources(), mesh.Options{Log: n.log, Reg: n.reg}
+	if linked := newLinked(n.cfg.member, dial, n.log, func() { n.mesh.LinkedChanged() }); linked != nil {
+		sources, options.Linked = append(sources, linked), linked
+	}
 	n.member, err = discoveryclient.New(n.cfg.member, discoveryclient.Options{
-		Log: n.log, Reg: n.reg, Version: version, Sources: n.kubernetes.sources(), Announced: changed,
+		Log: n.log, Reg: n.reg, Version: version, Sources: sources, Announced: changed,
 		Dial: dial, Resolver: socket.Resolver(n.cfg.mesh.Options.Marks.Own),
 	})
 	if err != nil {
@@ -216,8 +220,8 @@ func (n *meshNode) make() (err error) {
 		n.cfg.mesh.ID = id.String()
 	}
 	n.cfg.mesh.Lease = n.member.Lease()
-	n.mesh, err = mesh.New(n.cfg.mesh, mesh.Options{Log: n.log, Reg: n.reg, Members: n.member, Listed: n.member,
-		Announcer: n.member, Services: n.member})
+	options.Members, options.Listed, options.Announcer, options.Services = n.member, n.member, n.member, n.member
+	n.mesh, err = mesh.New(n.cfg.mesh, options)
 	return err
 }
 

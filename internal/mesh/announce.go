@@ -18,6 +18,7 @@ type saying struct {
 	endpoints []member.Endpoint // the configured ones are among them
 	cluster   string            // of the certificate
 	hubs      []string
+	lost      []string       // linked clusters that it does not reach, as a gateway
 	mesh      uint32         // version of the path protocol
 	withheld  []netip.Prefix // ranges of the configuration that must not be announced now
 	stated    []netip.Prefix // ranges that others say are behind this node
@@ -48,7 +49,7 @@ func (s saying) over(base member.Facts) member.Facts {
 			out.Endpoints = append(out.Endpoints, e)
 		}
 	}
-	out.RelayCluster, out.Relays = s.cluster, slices.Clone(s.hubs)
+	out.RelayCluster, out.Relays, out.Lost = s.cluster, slices.Clone(s.hubs), s.lost
 	if s.cluster == "" {
 		out.Relays = nil
 	}
@@ -59,7 +60,7 @@ func (s saying) over(base member.Facts) member.Facts {
 func (s *state) saying() saying {
 	out := saying{
 		key: s.key.public, overlay: s.overlay, withheld: s.world.local.Withheld(s.base.Ranges),
-		addresses: s.world.addresses, endpoints: s.world.endpoints,
+		addresses: s.world.addresses, endpoints: s.world.endpoints, lost: s.linked.lost(),
 	}
 	if s.probes() {
 		out.mesh, out.cluster, out.hubs = limit.MeshVersion, s.world.cluster, s.world.hubs

@@ -180,7 +180,7 @@ func TestKnownRangesOutliveTheProcess(t *testing.T) {
 	m, k = newRoom(t, dir, nil)
 	turn(m, seen(m, k, roster.Result{}), now.Add(time.Minute))
 	m, _ = newRoom(t, dir, nil)
-	if in := m.state.Load().plan(); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
+	if in := m.state.Load().plan(time.Now()); len(in.Closed) != 1 || in.Closed[0].Node != "nb" {
 		t.Fatalf("closed are %v", in.Closed)
 	}
 	if s := m.Status(); len(s.Closed) != 1 || s.Closed[0].Node != "nb" || !s.Closed[0].Until.After(s.Closed[0].Since) {
@@ -193,7 +193,7 @@ func TestKnownRangesOutliveTheProcess(t *testing.T) {
 		t.Errorf("%+v", do.answer)
 	}
 	m, _ = newRoom(t, dir, nil)
-	if in := m.state.Load().plan(); len(in.Closed) > 0 {
+	if in := m.state.Load().plan(time.Now()); len(in.Closed) > 0 {
 		t.Errorf("what was opened is closed after a restart: %v", in.Closed)
 	}
 	path := filepath.Join(dir, knownRangesFile)

@@ -18,6 +18,9 @@ const (
 	meshQuiet = 10 * time.Second
 	// meshGather is how long changes of members, paths and networks are collected into one plan.
 	meshGather = 100 * time.Millisecond
+	// linkSteady is how long packets must pass through a node of a linked cluster again until it is preferred as before:
+	// what comes back and goes again does not move connections each time.
+	linkSteady = 15 * time.Second
 	// podRangeLease is how long a node keeps the ranges of its pods while the API server does not
 	// answer, as long as its Member object: after that Kubernetes may have assigned them elsewhere.
 	podRangeLease = limit.KubeLease

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/machine"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -88,7 +89,8 @@ func (m *Mesh) loop(ctx context.Context, p *parts) error {
 		if now := time.Now(); pace.due(now, func() bool { return len(roster.Events(seen, result)) > 0 }) {
 			_, soon := m.handle(p, looked{m.gather(p, result)})
 			seen = result
-			pace.looked(now, m.state.Load().ranges.again(now.Round(0)), soon)
+			s := m.state.Load()
+			pace.looked(now, s.again(now), soon)
 		}
 		var wake <-chan time.Time
 		if at := pace.next(); !at.IsZero() {
@@ -236,7 +238,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	before := m.state.Load()
 	w := world{
 		result: result, under: map[string][]seal.ClusterID{}, attending: m.o.Services.Attending(),
-		unopened: m.o.Services.Unopened(), pods: m.pods.Load(),
+		unopened: m.o.Services.Unopened(), pods: m.pods.Load(), linked: m.linked(),
 		cluster: m.attach.Cluster(), hubs: m.attach.Hubs(),
 		health: map[string]topology.Health{}, certified: map[string]vouched{}, pairs: map[string]seal.Keys{},
 	}
@@ -283,6 +285,14 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 		w.observed = append(w.observed, m.o.Services.Observed()...)
 	}
 	return w
+}
+
+// linked is what is known of linked clusters; nothing, for a node of none.
+func (m *Mesh) linked() reach.View {
+	if m.o.Linked == nil {
+		return reach.View{}
+	}
+	return m.o.Linked.View()
 }
 
 // around is what this machine itself must reach in clear.

@@ -93,6 +93,7 @@ type Options struct {
 	Listed    Listed
 	Announcer Announcer
 	Services  Services
+	Linked    Linked // nil: its cluster is not linked with others
 }
 
 // Mesh is a node of the mesh. Its loop owns the state; everything else reads what the loop has
@@ -252,6 +253,9 @@ func (m *Mesh) OwnNode(uid string, ranges []string) {
 	m.pods.Store(&assigned{UID: uid, Ranges: slices.Clone(ranges), Said: time.Now().Round(0)})
 	ring(m.look)
 }
+
+// LinkedChanged has the node look at what is known of linked clusters.
+func (m *Mesh) LinkedChanged() { ring(m.look) }
 
 // Join gets the node's certificate where it has none yet, before anything is changed. Only a
 // refusal for good is an error: everything else Run tries again.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	marked "github.com/tombolo-io/tombolo/internal/base/socket"
@@ -52,7 +53,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	s.reads = &cluster
 	p.policy.add(p.routing.Governing())
 	s.world = m.gather(nil, s.world.result)
-	in := s.plan()
+	in := s.plan(time.Now())
 	previous, err := m.names.prepare(k, names, func() error { return p.routing.Prepare(in) })
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package mesh
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -17,7 +18,7 @@ import (
 )
 
 // plan is what routing plans with; it notes the members that are in it.
-func (s *state) plan() topology.Input {
+func (s *state) plan(now time.Time) topology.Input {
 	result := s.world.result
 	o := s.cfg.Options
 	o.Overlay6 = s.overlay.Prefix
@@ -27,6 +28,8 @@ func (s *state) plan() topology.Input {
 		Self: s.facts(), Members: believed(result.Members, s.key.public), Options: o,
 		Health: s.world.health, Closed: s.ranges.known.closed(),
 	}
+	s.linked = s.linked.look(s.world.linked, in.Members, s.world.health, now)
+	s.linked.give(&in)
 	s.members = make(map[string]*roster.Member, len(in.Members))
 	for i, t := range in.Members {
 		s.members[t.ID] = &result.Members[i]
@@ -87,7 +90,7 @@ func (s *state) tunnels(do *effects) {
 			Secrets: s.secretsOf(r, t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
-				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy(),
+				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy() && !s.linked.doors[t.ID],
 			},
 		})
 	}

@@ -37,7 +37,7 @@ func (m *Mesh) Preflight() (err error) {
 	s := *m.state.Load() // of which nothing is kept
 	s.world = m.gather(nil, roster.Result{})
 	s.overlay = s.overlay.choose(s.choice(roster.Result{}), time.Now())
-	_, err = m.names.prepare(k, names, func() error { return r.Prepare(s.plan()) })
+	_, err = m.names.prepare(k, names, func() error { return r.Prepare(s.plan(time.Now())) })
 	return err
 }
 

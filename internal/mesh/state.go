@@ -5,11 +5,13 @@ package mesh
 import (
 	"iter"
 	"net/netip"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
@@ -37,6 +39,7 @@ type state struct {
 	reads   *string                   // the cluster for which the policy was read last
 	said    *member.Facts             // what was announced last
 	doubts  []*fault.Fault            // whether this is the cluster of the others
+	linked  linked                    // clusters, by the last look
 	troubles
 }
 
@@ -57,6 +60,7 @@ type world struct {
 	pairs     map[string]seal.Keys        // of secrets that a member shares with this node alone, by file
 	attending []string                    // services that report members now
 	unopened  map[string]int              // entries that no secret opens, by service
+	linked    reach.View                  // linked clusters
 	pods      *assigned                   // what Kubernetes said last of this machine's Node; nil: nothing
 
 	interfaces []nat.Address
@@ -110,6 +114,17 @@ func (s *state) probes() bool { return s.cfg.engine() != meshconf.Kernel }
 
 // lazy reports whether idle peers are left alone.
 func (s *state) lazy() bool { return len(s.members) > s.set.LazyAbove }
+
+// again is in how long something changes though nothing happens; 0: never.
+func (s *state) again(now time.Time) time.Duration {
+	in := s.ranges.again(now.Round(0))
+	if at := s.linked.again(); !at.IsZero() {
+		if left := max(at.Sub(now), time.Millisecond); in == 0 || left < in {
+			in = left
+		}
+	}
+	return in
+}
 
 // inside is all that lies in the mesh.
 func (s *state) inside() []netip.Prefix {

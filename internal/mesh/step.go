@@ -227,7 +227,7 @@ func (s *state) follow(now time.Time, do *effects) {
 		do.policy = &policyRead{s.set.Policies, cluster, false}
 	}
 	s.judgePods(now, do)
-	in := s.plan()
+	in := s.plan(now)
 	do.plan = &in
 	s.announce(do)
 	s.tunnels(do)

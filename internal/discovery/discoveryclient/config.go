@@ -32,6 +32,7 @@ type Config struct {
 	Services     []Service
 	File         string
 	Kubernetes   *Kubernetes // nil: none is asked
+	LinkedAs     string      // the node's own cluster among linked ones; empty: it is not linked
 	PodRanges    bool        // those of the Node are announced; there is one, then
 	Cache        bool
 	HealthListen string
@@ -135,6 +136,7 @@ func (v *validator) config(raw v1alpha1.MeshConfig) Config {
 	}
 	c.Kubernetes = v.kubernetes(&raw)
 	v.podRanges(c, raw.Sources.Kubernetes)
+	c.LinkedAs = v.linked(c, raw.Sources)
 	v.announce(&c, raw)
 	if n := len(raw.Sources.Services); n > limit.DiscoveryServices {
 		v.add("sources.services", "there are %d, at most %d are allowed", n, limit.DiscoveryServices)

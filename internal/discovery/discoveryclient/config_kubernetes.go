@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
@@ -77,6 +78,24 @@ func (v *validator) podRanges(c Config, in *v1alpha1.MeshKubernetes) {
 	case c.Kubernetes.Node == "" && (v.read || !in.InCluster):
 		v.add("announce.podRanges", "they are read of this machine's Node: its name is needed, sources.kubernetes.node")
 	}
+}
+
+// linked checks sources.linked: the objects are at the API server, and one of them is this node.
+func (v *validator) linked(c Config, in v1alpha1.MeshSources) string {
+	if in.Linked == nil {
+		return ""
+	}
+	name, err := id.ParseCluster(in.Linked.Cluster)
+	if err != nil {
+		v.add("sources.linked.cluster", "%v", err)
+	}
+	switch {
+	case c.Kubernetes == nil:
+		v.add("sources.linked", "the objects of linked clusters are read of an API server: sources.kubernetes is needed")
+	case c.Kubernetes.Node == "" && (v.read || !in.Kubernetes.InCluster):
+		v.add("sources.linked", "this node is one of a linked cluster: its name is needed, sources.kubernetes.node")
+	}
+	return name.String()
 }
 
 // kubeParts reads a list of members and annotations.

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+)
+
+// Linked is what is known of linked clusters.
+type Linked interface{ View() reach.View }
+
+// linked is what a node keeps about linked clusters between two looks.
+type linked struct {
+	down  map[reach.Name]time.Time // when packets last did not pass
+	plan  reach.Plan
+	view  reach.View
+	doors map[string]bool // members that are watched also while there is no traffic, by id
+}
+
+// index finds members by the name of their Node, and by their key.
+type index struct {
+	self   string // the own cluster
+	byNode map[string]*member.Facts
+	byKey  map[member.Key]*member.Facts
+}
+
+func indexOf(self string, members []member.Facts) index {
+	x := index{self, map[string]*member.Facts{}, map[member.Key]*member.Facts{}}
+	for i := range members {
+		m := &members[i]
+		if m.Nodename != "" && x.byNode[m.Nodename] == nil {
+			x.byNode[m.Nodename] = m
+		}
+		if !m.Key.IsZero() && x.byKey[m.Key] == nil {
+			x.byKey[m.Key] = m
+		}
+	}
+	return x
+}
+
+// of is the member that a node of a linked cluster is, or nil: one of the own cluster has the name of its Node, any other
+// its key and its name.
+func (x index) of(n reach.Node) *member.Facts {
+	if n.Cluster == x.self {
+		return x.byNode[n.Node]
+	}
+	if m := x.byKey[n.Key]; m != nil && m.Node == n.String() {
+		return m
+	}
+	return nil
+}
+
+// look finds out through which nodes packets pass, and decides with that.
+func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
+	next := linked{down: map[reach.Name]time.Time{}, view: v, doors: map[string]bool{}}
+	next.view.Nodes = slices.Clone(v.Nodes)
+	x := indexOf(v.Self.Cluster, members)
+	for i := range next.view.Nodes {
+		n := &next.view.Nodes[i]
+		if n.Name == v.Self {
+			continue
+		}
+		m := x.of(*n)
+		if m != nil {
+			n.Lost = nil
+			if n.Cluster == v.Self.Cluster {
+				n.Lost = m.Lost
+			}
+			next.doors[m.ID] = n.Gateway
+		}
+		last, known := l.down[n.Name]
+		if n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down; n.Down {
+			next.down[n.Name] = now
+		} else if known && now.Sub(last) < linkSteady {
+			n.Recent, next.down[n.Name] = true, last
+		}
+	}
+	if lost := reach.Lost(next.view); len(lost) > 0 {
+		i := slices.IndexFunc(next.view.Nodes, func(n reach.Node) bool { return n.Name == v.Self })
+		next.view.Nodes[i].Lost = lost
+	}
+	next.plan = reach.Decide(next.view)
+	return next
+}
+
+// again is when a node that is back has been back for long enough; zero: none is.
+func (l linked) again() (at time.Time) {
+	for _, n := range l.view.Nodes {
+		if end := l.down[n.Name].Add(linkSteady); n.Recent && (at.IsZero() || end.Before(at)) {
+			at = end
+		}
+	}
+	return at
+}
+
+// lost are the clusters that this node, a gateway, does not reach.
+func (l linked) lost() []string {
+	for _, n := range l.view.Nodes {
+		if n.Name == l.view.Self {
+			return n.Lost
+		}
+	}
+	return nil
+}
+
+// own is what this node announces and takes for its cluster, beside what its configuration says.
+func (l linked) own() (out []netip.Prefix) {
+	for _, n := range l.view.Nodes {
+		if n.Name == l.view.Self && len(l.plan.Linked) > 0 {
+			out = append(out, n.Pods...)
+		}
+	}
+	return append(out, l.plan.Services...)
+}
+
+// give has the planner send the ranges of linked clusters to the members that have them. Nodes of other clusters with
+// which this one needs no tunnel are no peers.
+func (l linked) give(in *topology.Input) {
+	if len(l.view.Clusters) == 0 {
+		return
+	}
+	add := func(to *[]netip.Prefix, ranges []netip.Prefix) {
+		for _, p := range ranges {
+			if !slices.Contains(*to, p) {
+				*to = append(*to, p)
+			}
+		}
+	}
+	in.Self.Ranges = slices.Clone(in.Self.Ranges)
+	add(&in.Self.Ranges, l.own())
+	x := indexOf(l.view.Self.Cluster, in.Members)
+	for _, n := range l.view.Nodes {
+		m := x.of(n)
+		if m == nil {
+			continue
+		}
+		m.Ranges = slices.Clone(m.Ranges)
+		add(&m.Ranges, l.plan.Send[n.Name])
+		if n.Cluster != l.view.Self.Cluster && !l.plan.Keep[n.Name] {
+			m.Key = member.Key{}
+		}
+	}
+	in.Links = topology.Links{Linked: l.plan.Linked, Direct: l.plan.Direct, Mapped: l.plan.Mapped, Passed: l.plan.Passed}
+	for _, c := range l.view.Clusters {
+		if c.Name == l.view.Self.Cluster {
+			add(&in.Links.Inside, c.Pods)
+		}
+	}
+	for _, n := range l.view.Nodes {
+		if n.Cluster == l.view.Self.Cluster {
+			add(&in.Links.Inside, n.Pods)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lab
+
+package mesh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
+)
+
+// tells is a port at which a pod says by which address it is reached.
+const tells = 7100
+
+// linkedCluster is a cluster with an API server of its own.
+type linkedCluster struct {
+	kubernetes
+	name  string
+	spec  map[string]any
+	nodes []*node
+	pods  []pod
+}
+
+// linkedRig is two linked clusters. What controllers do is done by mirror: each API server has all objects.
+//
+//	east: a           west: b, c and d
+type linkedRig struct {
+	*rig
+	east, west *linkedCluster
+
+	mu    sync.Mutex
+	roles map[string]bool // gateways, by their nodes' names
+	ready map[string]string
+}
+
+func newLinkedRig(t *testing.T) *linkedRig {
+	t.Helper()
+	l := labtest.New(t, "mesh")
+	g, err := lab.NewPlaces(l, kind(t, "port-restricted"), kind(t, "open"), kind(t, "open"), kind(t, "open"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &linkedRig{rig: bareRig(t, l, g), roles: map[string]bool{}, ready: map[string]string{}}
+	for i, of := range []struct {
+		name, services string
+		places         []*lab.Place
+	}{{"east", "10.101.0.0/16", g.All[:1]}, {"west", "10.102.0.0/16", g.All[1:]}} {
+		at, err := g.Hub.Listen("tcp", fmt.Sprintf("%s:%d", lab.HubAddr, 6443+i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &linkedCluster{kubernetes: kubernetes{r.rig, kubetest.NewAt(t, at)}, name: of.name, spec: map[string]any{}}
+		*map[int]**linkedCluster{0: &r.east, 1: &r.west}[i] = c
+		for _, place := range of.places {
+			p := r.podBehind(place, bridge, len(r.rig.nodes)+1)
+			if err := r.speaks(p.host); err != nil {
+				t.Fatal(err)
+			}
+			c.pods = append(c.pods, p)
+			name := place.Host.Name()
+			c.api.AddNode(t, name)
+			n := r.rig.node(place, settings{
+				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8"}},
+				sources: map[string]any{
+					"kubernetes": map[string]any{"kubeconfig": r.write(name+".kubeconfig", string(c.api.Kubeconfig(name))), "node": name},
+					"linked":     map[string]any{"cluster": c.name},
+				}})
+			c.nodes = append(c.nodes, n)
+			r.ready[name] = "Ready"
+		}
+	}
+	return r
+}
+
+// clusters gives both API servers the objects of both clusters.
+func (r *linkedRig) clusters(east, west map[string]any) {
+	r.east.spec, r.west.spec = east, west
+	for _, c := range []*linkedCluster{r.east, r.west} {
+		var pods []any
+		for _, p := range c.pods {
+			pods = append(pods, map[string]any{"cidr": p.share, "source": "the lab"})
+		}
+		services := "10.101.0.0/16"
+		if c == r.west {
+			services = "10.102.0.0/16"
+		}
+		r.put(kubetest.Clusters, c.name, map[string]any{"spec": c.spec, "status": map[string]any{
+			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": services, "source": "the lab"}}}})
+	}
+}
+
+func (r *linkedRig) put(collection, name string, o map[string]any) {
+	o["metadata"] = map[string]any{"name": name}
+	text, err := json.Marshal(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range []*linkedCluster{r.east, r.west} {
+		c.api.Put(collection, name, string(text))
+	}
+}
+
+// mirror makes ClusterNodes of what nodes say to their own API servers, until the test ends.
+func (r *linkedRig) mirror() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		before := map[string]string{}
+		for ctx.Err() == nil {
+			for _, c := range []*linkedCluster{r.east, r.west} {
+				for i, n := range c.nodes {
+					r.mirrorOne(c, n.host.Name(), c.pods[i].share, before)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond): // as watches would
+			}
+		}
+	}()
+	r.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (r *linkedRig) mirrorOne(c *linkedCluster, node, pods string, before map[string]string) {
+	member, _ := c.api.Object(kubetest.Members, node)["spec"].(map[string]any)
+	if member["publicKey"] == nil {
+		return
+	}
+	spec := map[string]any{"clusterName": c.name, "nodeName": node, "podCIDRs": []any{pods}}
+	for _, field := range []string{"publicKey", "overlay4", "overlay6", "endpoints", "mesh"} {
+		if member[field] != nil {
+			spec[field] = member[field]
+		}
+	}
+	r.mu.Lock()
+	if r.roles[node] {
+		spec["roles"] = []any{"gateway"}
+	}
+	status := map[string]any{"nodeStatus": r.ready[node]}
+	r.mu.Unlock()
+	text := fmt.Sprint(spec, status)
+	if name := c.name + "." + node; before[name] != text {
+		before[name] = text
+		r.put(kubetest.ClusterNodes, name, map[string]any{"spec": spec, "status": status})
+	}
+}
+
+func (r *linkedRig) gateways(names ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.roles)
+	for _, n := range names {
+		r.roles[n] = true
+	}
+}
+
+// speaks has a pod say who reaches it.
+func (r *linkedRig) speaks(h *lab.Host) error {
+	ln, err := h.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", tells))
+	if err != nil {
+		return err
+	}
+	r.t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+				io.WriteString(c, from.Addr().String())
+			}()
+		}
+	}()
+	return nil
+}
+
+// seenAs is the address by which a machine reaches an address.
+func (r *linkedRig) seenAs(from *lab.Host, to string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), refusedWithin)
+	defer cancel()
+	c, err := from.DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", to, tells))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(refusedWithin)); err != nil {
+		return "", err
+	}
+	said, err := io.ReadAll(c)
+	return string(said), err
+}
+
+// reaches waits until a machine reaches an address, and is seen as it should be.
+func (r *linkedRig) reaches(what string, from *lab.Host, to, as string) {
+	r.t.Helper()
+	begin := time.Now()
+	r.eventually(what, nil, func() error {
+		got, err := r.seenAs(from, to)
+		if err == nil && got != as {
+			err = fmt.Errorf("it is seen as %q, want %q", got, as)
+		}
+		return err
+	})
+	r.t.Logf("%s after %v", what, time.Since(begin).Round(time.Millisecond))
+}
+
+// carrier is the node of the west that passes on what east's node sends to an address.
+func (r *linkedRig) carrier(to string) *node {
+	r.t.Helper()
+	var found *node
+	r.eventually("east's node knows through whom it reaches "+to, nil, func() error {
+		out, err := r.east.nodes[0].verb("explain", to)
+		if err != nil {
+			return err
+		}
+		for _, n := range r.west.nodes {
+			if strings.Contains(out, "west."+n.host.Name()) {
+				found = n
+				return nil
+			}
+		}
+		return errors.New(out)
+	})
+	return found
+}
+
+// TestLinkedClusters: pods of two clusters reach each other with their own addresses, node to node and through gateways,
+// whatever a network plugin translates; with equal ranges by mapped ones; and a gateway that dies costs seconds.
+func TestLinkedClusters(t *testing.T) {
+	t.Parallel()
+	r := newLinkedRig(t)
+	p2p := map[string]any{"networkType": "p2p"}
+	r.clusters(p2p, p2p)
+	r.mirror()
+	a, d := r.east.nodes[0], r.west.nodes[2]
+	podA, podD := r.east.pods[0], r.west.pods[2]
+	together(append(r.west.nodes, a)...)
+	for _, n := range append(r.west.nodes, a) { // as network plugins do, for what is no pod of their own cluster
+		for _, words := range []string{"add table ip cni", "add chain ip cni post { type nat hook postrouting priority 100 ; }",
+			"add rule ip cni post ip saddr 10.99.0.0/16 oifname tombolo0 masquerade",
+			"add rule ip cni post ip daddr 10.99.0.0/16 oifname " + bridge + " masquerade"} {
+			if out, err := r.command(n.host, nil, "nft", words); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+	}
+
+	r.step("node to node", func(t *testing.T) {
+		r.reaches("a pod of the east reaches one of the west", podA.host, podD.addr, podA.addr)
+		r.reaches("and the other way", podD.host, podA.addr, podD.addr)
+		if n := r.carrier(podD.addr); n != d {
+			t.Errorf("it goes through %s", n.name)
+		}
+	})
+	r.step("through gateways", func(t *testing.T) {
+		r.gateways("b", "c")
+		r.clusters(p2p, map[string]any{"networkType": "gateway"})
+		r.eventually("d is no peer of a", nil, func() error {
+			if _, err := a.status(); err != nil {
+				return err
+			}
+			if n := r.carrier(podD.addr); n == d {
+				return errors.New("it goes to d itself")
+			}
+			return nil
+		})
+		r.reaches("a pod of the east reaches one behind a gateway", podA.host, podD.addr, podA.addr)
+		r.reaches("and the other way", podD.host, podA.addr, podD.addr)
+	})
+	r.step("a gateway is killed", func(t *testing.T) {
+		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+		defer f.End()
+		r.awaitAfter(f, time.Now())
+		through := r.carrier(podD.addr)
+		through.kill()
+		t.Logf("packets pass %v after %s was killed", r.awaitAfter(f, time.Now()).Round(time.Millisecond), through.name)
+		through.begin()
+		through.awaitUp()
+	})
+	r.step("a Service", func(t *testing.T) {
+		for _, n := range r.west.nodes {
+			for _, words := range []string{"add table ip proxy", "add chain ip proxy pre { type nat hook prerouting priority -100 ; }",
+				fmt.Sprintf("add rule ip proxy pre ip daddr 10.102.0.10 dnat to %s", podD.addr)} {
+				if out, err := r.command(n.host, nil, "nft", words); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+		}
+		r.eventually("a pod of the east reaches a Service of the west", nil, func() error {
+			_, err := r.seenAs(podA.host, "10.102.0.10")
+			return err
+		})
+	})
+	r.step("mapped ranges", func(t *testing.T) {
+		r.clusters(p2p, map[string]any{"networkType": "gateway", "globalCIDRsMap": map[string]any{
+			"10.99.0.0/16": "240.99.0.0/16", "10.102.0.0/16": "240.102.0.0/16"}})
+		mapped := strings.Replace(podD.addr, "10.99.", "240.99.", 1)
+		r.reaches("a pod of the east reaches one of the west by its mapped address", podA.host, mapped, podA.addr)
+		r.reaches("and is reached by one", podD.host, podA.addr, mapped)
+		r.eventually("a Service by its mapped address", nil, func() error {
+			_, err := r.seenAs(podA.host, "240.102.0.10")
+			return err
+		})
+	})
+	r.requireNoClearText(append(r.west.nodes, a)...)
+}
