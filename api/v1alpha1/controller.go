@@ -37,6 +37,24 @@ type ControllerFeatures struct {
 	Access *AccessFeature `json:"access,omitempty"`
 	// ShootAdmission judges the access lists of Shoots when they are written to a garden.
 	ShootAdmission *ShootAdmission `json:"shootAdmission,omitempty"`
+	// Links keeps the objects of linked clusters.
+	Links *LinksFeature `json:"links,omitempty"`
+}
+
+// LinksFeature configures what the controller does for linked clusters. At least one of cluster and host is needed.
+type LinksFeature struct {
+	// Cluster is the name of the Cluster that this one is: its nodes, its ranges and their readiness are written to the
+	// host cluster, and what that has of other clusters is written here, for this cluster's nodes.
+	Cluster string `json:"cluster,omitempty"`
+	// HostKubeconfig is a file with the address of the host cluster's API server and our credentials there. Default: this
+	// cluster is the host cluster too.
+	HostKubeconfig string `json:"hostKubeconfig,omitempty"`
+	// Host accepts or refuses the ranges of all clusters: this one is the host cluster.
+	Host bool `json:"host,omitempty"`
+	// Gateways is how many gateways this cluster has with networkType gateway, 1 to 16. Default 2.
+	Gateways int `json:"gateways,omitempty"`
+	// GatewaySelector has labels of the nodes that may be gateways: KEY=VALUE, joined by commas. Default: all.
+	GatewaySelector string `json:"gatewaySelector,omitempty"`
 }
 
 // ShootAdmission configures the webhook for Shoots.

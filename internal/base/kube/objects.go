@@ -37,7 +37,9 @@ func NewTenants(client *Client, log *slog.Logger, namespace string) *Objects {
 func NewClusters(client *Client, log *slog.Logger) *Objects { return newWide(client, log, "clusters") }
 
 // NewClusterNodes follows their nodes.
-func NewClusterNodes(client *Client, log *slog.Logger) *Objects { return newWide(client, log, "clusternodes") }
+func NewClusterNodes(client *Client, log *slog.Logger) *Objects {
+	return newWide(client, log, "clusternodes")
+}
 
 // newWide follows a kind of ours of scope Cluster.
 func newWide(client *Client, log *slog.Logger, kind string) *Objects {

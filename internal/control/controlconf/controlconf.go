@@ -48,6 +48,7 @@ type Config struct {
 	Name            string
 	Access          *Access         // nil: the feature is off
 	ShootAdmission  *ShootAdmission // nil: the feature is off
+	Links           *Links          // nil: the feature is off
 	WebhookListen   string
 	WebhookNames    []string // beside that of the Service
 	CertificateLife time.Duration
@@ -135,8 +136,9 @@ func validate(raw v1alpha1.ControllerConfig, add conf.Report) Config {
 	if !isName(c.Name) || len(c.Name) > 40 { // further words follow it
 		add("name", "%q is not a name of at most 40 small letters, digits and '-'", c.Name)
 	}
-	if raw.Features.Access == nil && raw.Features.ShootAdmission == nil {
-		add("features", "no feature is on: the controller would do nothing; there are access and shootAdmission")
+	c.Links = links(raw.Features.Links, add)
+	if f := raw.Features; f.Access == nil && f.ShootAdmission == nil && f.Links == nil {
+		add("features", "no feature is on: the controller would do nothing; there are access, shootAdmission and links")
 		return c
 	}
 	if f := raw.Features.Access; f != nil {
