@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func keyOf(n byte) string { return member.Key{n}.String() }
+
+func nodeJSON(cluster, node string, key byte) string {
+	return fmt.Sprintf(`{"metadata":{"name":"%s.%s","generation":3},"spec":{"clusterName":%q,"nodeName":%q,"podCIDRs":["10.1.0.0/24"],
+		"ip":"192.168.0.7","elasticIP":"203.0.113.9","endpoints":["192.168.0.7:51821","198.51.100.1:4242"],"roles":["gateway"],
+		"publicKey":%q,"mesh":1},"status":{"nodeStatus":"Ready"}}`, cluster, node, cluster, node, keyOf(key))
+}
+
+func TestReadNode(t *testing.T) {
+	n, said, err := readNode(json.RawMessage(nodeJSON("west", "n1", 7)), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.String() != "west.n1" || !n.Gateway || !n.Ready || n.Key != (member.Key{7}) || fmt.Sprint(n.Pods) != "[10.1.0.0/24]" {
+		t.Errorf("%+v", n)
+	}
+	f := said.Facts
+	var at []string
+	for _, e := range f.Endpoints {
+		at = append(at, e.Addr.String())
+	}
+	if f.Node != "west.n1" || f.Nodename != "" || len(f.Ranges) > 0 || said.Source.Tier != roster.TierKubernetes ||
+		strings.Join(at, " ") != "203.0.113.9:51821 192.168.0.7:51821 198.51.100.1:4242" {
+		t.Errorf("%+v, endpoints %v", f, at)
+	}
+	for name, bad := range map[string]string{
+		"no JSON":            "{",
+		"another name":       strings.Replace(nodeJSON("west", "n1", 7), `"west.n1"`, `"east.n1"`, 1),
+		"host bits":          strings.Replace(nodeJSON("west", "n1", 7), "10.1.0.0/24", "10.1.0.1/24", 1),
+		"no key":             strings.Replace(nodeJSON("west", "n1", 7), keyOf(7), "abc", 1),
+		"no endpoint":        strings.Replace(nodeJSON("west", "n1", 7), "198.51.100.1:4242", "198.51.100.1", 1),
+		"no version of mesh": strings.Replace(nodeJSON("west", "n1", 7), `"mesh":1`, `"mesh":-1`, 1),
+	} {
+		if n, _, err := readNode(json.RawMessage(bad), time.Now()); err == nil {
+			t.Errorf("%s: it is read as %+v", name, n)
+		}
+	}
+}
+
+func TestElasticAddress(t *testing.T) {
+	spec := v1alpha1.ClusterNodeSpec{ElasticIP: "203.0.113.9"}
+	if got := endpoints(spec); !slices.Equal(got, []string{"203.0.113.9:51820"}) {
+		t.Errorf("without endpoints: %v", got)
+	}
+	spec.ElasticIP, spec.Endpoints = "", []string{"192.0.2.1:1"}
+	if got := endpoints(spec); !slices.Equal(got, spec.Endpoints) {
+		t.Errorf("without an elastic address: %v", got)
+	}
+}
+
+func TestReadCluster(t *testing.T) {
+	const good = `{"metadata":{"name":"west"},"spec":{"networkType":"gateway","clusterPodCIDRs":["10.1.0.0/16"],
+		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
+		"status":{"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
+	for name, c := range map[string]struct{ from, to, want string }{
+		"as it is":     {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"p2p":          {"gateway", "p2p", "false [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"IPv6 alone":   {`"networkType"`, `"ipFamily":"ipv6","networkType"`, "true [fd01::/48] [] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"refused":      {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"False","message":"east has them"}],`, "east has them"},
+		"accepted":     {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],`, "true [10.1.0.0/16 fd01::/48]"},
+		"another size": {"240.1.0.0/16", "240.1.0.0/24", "smaller"},
+		"no range":     {"10.96.0.0/16", "10.96.0.0", "no CIDR"},
+		"mapped by the host": {`"status":{`, `"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.7.0.0/16"}],`,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.7.0.0/16]"},
+	} {
+		got, err := readCluster(json.RawMessage(strings.Replace(good, c.from, c.to, 1)))
+		text := fmt.Sprint(got.Gateway, got.Pods, got.Services, got.Mapped)
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %s", name, text, c.want)
+		}
+	}
+}
+
+func FuzzObjects(f *testing.F) {
+	f.Add([]byte(nodeJSON("west", "n1", 7)))
+	f.Add([]byte(`{"metadata":{"name":"west"},"spec":{"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, _, _ = readNode(text, time.Time{})
+		_, _ = readCluster(text)
+	})
+}
+
+// TestFederation: what the API server has is followed; what another cluster says of a node of this one does not count;
+// and a start while the API server is away knows what was known.
+func TestFederation(t *testing.T) {
+	api, dir := kubetest.New(t), t.TempDir()
+	changed := make(chan struct{}, 100)
+	make := func() *Federation {
+		return New(Options{Log: slog.New(slog.DiscardHandler), Self: reach.Name{Cluster: "east", Node: "a"}, StateDir: dir,
+			Client: func() *kube.Client { return api.Client(t, "a") }, Server: "kubeconfig",
+			Changed: func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}})
+	}
+	api.Put(kubetest.Clusters, "east", `{"spec":{}}`)
+	api.Put(kubetest.Clusters, "west", `{"spec":{"networkType":"gateway"}}`)
+	api.Put(kubetest.ClusterNodes, "east.a", nodeJSON("east", "a", 1))
+	api.Put(kubetest.ClusterNodes, "west.b", nodeJSON("west", "b", 2))
+	f := make()
+	var said []roster.Said
+	g := run.NewGroup(context.Background())
+	heard := func(s []roster.Said) { f.mu.Lock(); said = s; f.mu.Unlock() }
+	g.Go("federation", func(ctx context.Context) error { return f.Run(ctx, heard) })
+	names := func() string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		var out []string
+		for _, c := range f.view.Clusters {
+			out = append(out, c.Name)
+		}
+		for _, n := range f.view.Nodes {
+			out = append(out, n.String())
+		}
+		out = append(out, "said")
+		for _, s := range said {
+			out = append(out, s.Facts.Node)
+		}
+		return strings.Join(out, " ")
+	}
+	until := func(want string) {
+		t.Helper()
+		limit := time.After(20 * time.Second)
+		for names() != want {
+			select {
+			case <-changed:
+			case <-time.After(20 * time.Millisecond): // the receiver hears before what it has heard is seen
+			case <-limit:
+				t.Fatalf("%s, want %s", names(), want)
+			}
+		}
+	}
+	until("east west east.a west.b said west.b")
+	api.Put(kubetest.ClusterNodes, "west.c", nodeJSON("west", "c", 1)) // the key of a
+	api.Put(kubetest.ClusterNodes, "west.d", nodeJSON("west", "d", 4))
+	until("east west east.a west.b west.c west.d said west.b west.d")
+	if s := f.Status()[1]; s.Junk != 1 || !strings.Contains(s.Warning, "west.c") {
+		t.Errorf("the status says %+v", s)
+	}
+	api.Put(kubetest.ClusterNodes, "west.c", `{"spec":{"clusterName":"west","nodeName":"c","podCIDRs":["x"]}}`)
+	api.Delete(kubetest.ClusterNodes, "west.d")
+	until("east west east.a west.b said west.b")
+	g.Stop()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	api.Away(true)
+	again := make()
+	if v := again.View(); len(v.Clusters) != 2 || len(v.Nodes) != 2 || len(again.said) != 1 {
+		t.Errorf("after a start without the API server: %+v", v)
+	}
+}
