@@ -167,6 +167,12 @@ func (r *linkedRig) gateways(names ...string) {
 	}
 }
 
+func (r *linkedRig) setReady(node, status string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ready[node] = status
+}
+
 // speaks has a pod say who reaches it.
 func (r *linkedRig) speaks(h *lab.Host) error {
 	ln, err := h.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", tells))
@@ -292,6 +298,61 @@ func TestLinkedClusters(t *testing.T) {
 		t.Logf("packets pass %v after %s was killed", r.awaitAfter(f, time.Now()).Round(time.Millisecond), through.name)
 		through.begin()
 		through.awaitUp()
+	})
+	r.step("a gateway is cut off from the other cluster", func(t *testing.T) {
+		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+		defer f.End()
+		r.awaitAfter(f, time.Now())
+		through := r.carrier(podD.addr)
+		cut := r.grid.Cut(a.place, through.place)
+		if err := cut.On(); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		t.Logf("packets pass %v after %s was cut off", r.awaitAfter(f, begin).Round(time.Millisecond), through.name)
+		if now := r.carrier(podD.addr); now == through {
+			t.Errorf("they go through %s", now.name)
+		}
+		if err := cut.Off(); err != nil {
+			t.Fatal(err)
+		}
+		begin = time.Now()
+		r.eventually("they go through "+through.name+" again", nil, func() error {
+			if r.carrier(podD.addr) != through {
+				return errNotYet
+			}
+			return nil
+		})
+		t.Logf("they do after %v, with %v without an answer", time.Since(begin).Round(time.Millisecond), f.Lost(begin))
+	})
+	r.step("a gateway is not ready", func(t *testing.T) {
+		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+		defer f.End()
+		begin := time.Now()
+		r.awaitAfter(f, begin)
+		through := r.carrier(podD.addr)
+		r.setReady(through.host.Name(), "NotReady")
+		r.eventually("packets do not go through "+through.name, nil, func() error {
+			if r.carrier(podD.addr) == through {
+				return errNotYet
+			}
+			return nil
+		})
+		r.awaitAfter(f, time.Now())
+		t.Logf("without an answer: %v", f.Lost(begin))
+		r.setReady(through.host.Name(), "Ready")
+	})
+	r.step("without API servers", func(t *testing.T) {
+		for _, c := range []*linkedCluster{r.east, r.west} {
+			c.api.Away(true)
+		}
+		a.kill()
+		a.begin()
+		a.awaitUp()
+		r.reaches("a node that starts without an API server reaches the other cluster", podA.host, podD.addr, podA.addr)
+		for _, c := range []*linkedCluster{r.east, r.west} {
+			c.api.Away(false)
+		}
 	})
 	r.step("a Service", func(t *testing.T) {
 		for _, n := range r.west.nodes {
