@@ -44,8 +44,8 @@ func indexOf(self string, members []member.Facts) index {
 	return x
 }
 
-// of is the member that a node of a linked cluster is, or nil: one of the own cluster has the name of its Node, any other
-// its key and its name.
+// of is the member that a node of a linked cluster is, or nil: one of the own cluster has the name of its Node, any
+// other its key and its name.
 func (x index) of(n reach.Node) *member.Facts {
 	if n.Cluster == x.self {
 		return x.byNode[n.Node]

@@ -2,5 +2,5 @@
 
 // Package federation is what a node of a mesh knows of linked clusters: objects of kind Cluster and ClusterNode in its
 // own cluster, followed, and kept on disk for a start while the API server is away. It makes members of the nodes of
-// other clusters. Which ranges these get is the business of package reach.
+// other clusters. It does not decide which ranges these get.
 package federation

@@ -75,12 +75,14 @@ func New(o Options) *Federation {
 		n, said, err := readNode(raw, time.Now())
 		return statedNode{n, said}, err
 	})
-	if err := f.load(); err != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.loadLocked(); err != nil {
 		x := fault.From(err)
 		o.Log.Warn("what was known of linked clusters is learned again", telemetry.AttrCode, x.Code, telemetry.AttrReason,
 			x.Error())
 	}
-	f.decide()
+	f.decideLocked()
 	return f
 }
 
@@ -112,7 +114,7 @@ func (f *Federation) Run(ctx context.Context, out func([]roster.Said)) error {
 			case <-f.wake:
 			}
 			f.mu.Lock()
-			f.decide()
+			f.decideLocked()
 			said := f.said
 			f.mu.Unlock()
 			out(said)
@@ -134,14 +136,14 @@ func (f *Federation) stir() {
 	}
 }
 
-// decide makes the view of the objects; mu is held.
-func (f *Federation) decide() {
+// decideLocked makes the view of the objects; mu is held.
+func (f *Federation) decideLocked() {
 	view := reach.View{Self: f.o.Self}
-	for _, c := range f.clusters.good() {
+	for _, c := range f.clusters.goodLocked() {
 		view.Clusters = append(view.Clusters, c.value)
 	}
 	ours := map[member.Key]bool{} // of the own cluster's nodes
-	nodes := f.nodes.good()
+	nodes := f.nodes.goodLocked()
 	for _, n := range nodes {
 		view.Nodes = append(view.Nodes, n.value.Node)
 		ours[n.value.Key] = ours[n.value.Key] || n.value.Cluster == f.o.Self.Cluster
@@ -169,13 +171,13 @@ func (f *Federation) decide() {
 func (f *Federation) Status() []discoveryclient.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	nodes := f.nodes.status(f.o.Server)
+	nodes := f.nodes.statusLocked(f.o.Server)
 	nodes.Members, nodes.Junk = len(f.said), nodes.Junk+len(f.clashes)
 	for _, name := range slices.Sorted(maps.Keys(f.clashes)) {
 		nodes.Warning = fault.From(f.clashes[name]).Explain()
 		break
 	}
-	return []discoveryclient.Status{f.clusters.status(f.o.Server), nodes}
+	return []discoveryclient.Status{f.clusters.statusLocked(f.o.Server), nodes}
 }
 
 // kept is what the file has.
@@ -186,7 +188,8 @@ type kept struct {
 
 func (f *Federation) file() string { return filepath.Join(f.o.StateDir, "linked.json") }
 
-func (f *Federation) load() error {
+// loadLocked reads what was known; mu is held.
+func (f *Federation) loadLocked() error {
 	if f.o.StateDir == "" {
 		return nil
 	}
@@ -202,10 +205,10 @@ func (f *Federation) load() error {
 		return fault.New(fault.CodeStateCorrupt, f.file()+" cannot be read").Because(err)
 	}
 	for name, raw := range k.Clusters {
-		f.clusters.put(name, raw)
+		f.clusters.putLocked(name, raw)
 	}
 	for name, raw := range k.Nodes {
-		f.nodes.put(name, raw)
+		f.nodes.putLocked(name, raw)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package federation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -109,7 +110,9 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		}
 		out.Mapped = append(out.Mapped, m)
 	}
-	slices.SortFunc(out.Mapped, func(a, b mapping.Range) int { return b.There.Bits() - a.There.Bits() }) // most specific first
+	slices.SortFunc(out.Mapped, func(a, b mapping.Range) int { // the most specific first
+		return cmp.Or(b.There.Bits()-a.There.Bits(), a.There.Compare(b.There))
+	})
 	return out, err
 }
 

@@ -48,7 +48,7 @@ func (p *part[T]) Whole(all map[string]json.RawMessage, cut bool) {
 		maps.DeleteFunc(p.objects, func(name string, _ *object[T]) bool { return all[name] == nil })
 	}
 	for name, raw := range all {
-		p.put(name, raw)
+		p.putLocked(name, raw)
 	}
 }
 
@@ -59,7 +59,7 @@ func (p *part[T]) One(name string, raw json.RawMessage) {
 	if raw == nil {
 		delete(p.objects, name)
 		p.owner.stir()
-	} else if p.put(name, raw) {
+	} else if p.putLocked(name, raw) {
 		p.owner.stir()
 	}
 }
@@ -73,8 +73,8 @@ func (p *part[T]) Away(why error) {
 	}
 }
 
-// put reads an object, and reports whether it says something else than before; mu is held.
-func (p *part[T]) put(name string, raw json.RawMessage) bool {
+// putLocked reads an object, and reports whether it says something else than before; mu is held.
+func (p *part[T]) putLocked(name string, raw json.RawMessage) bool {
 	raw = p.compact(raw)
 	before := p.objects[name]
 	if before != nil && string(before.raw) == string(raw) {
@@ -108,8 +108,8 @@ func compact[O any](raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// good are the objects that count, in the order of their names; mu is held.
-func (p *part[T]) good() (out []*object[T]) {
+// goodLocked are the objects that count, in the order of their names; mu is held.
+func (p *part[T]) goodLocked() (out []*object[T]) {
 	for _, name := range slices.Sorted(maps.Keys(p.objects)) {
 		if o := p.objects[name]; o.err == nil {
 			out = append(out, o)
@@ -126,8 +126,8 @@ func (p *part[T]) raw() map[string]json.RawMessage {
 	return out
 }
 
-// status is for people; mu is held.
-func (p *part[T]) status(server string) discoveryclient.Status {
+// statusLocked is for people; mu is held.
+func (p *part[T]) statusLocked(server string) discoveryclient.Status {
 	s := discoveryclient.Status{Source: p.name, Kind: discoveryclient.KindKubernetes, URL: server,
 		State: discoveryclient.StateConnecting, LastContact: p.contact, Settled: p.heard}
 	for _, name := range slices.Sorted(maps.Keys(p.objects)) {

@@ -200,8 +200,8 @@ func (d *decision) inside(own *Cluster, borders bool) {
 	}
 }
 
-// doors are the nodes by which a cluster's other addresses are reached: its gateways, or in a cluster without any of its
-// nodes those that are ready.
+// doors are the nodes by which a cluster's other addresses are reached: its gateways, or in a cluster without any those
+// of its nodes that are ready.
 func (d *decision) doors(c *Cluster) []*Node {
 	var gateways, ready []*Node
 	for _, n := range d.nodes[c.Name] {

@@ -323,7 +323,8 @@ func (e *encoder) move(t plan.Term) error {
 	if e.family == "4" {
 		store.CsumType, store.CsumOffset = expr.CsumTypeInet, 10
 	}
-	e.add(load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: host, Xor: p.Addr().AsSlice()}, store)
+	e.add(load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: host, Xor: p.Addr().AsSlice()},
+		store)
 	return nil
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
-// Links is what the kernel of a node does for linked clusters, beside routing their ranges to members. The zero value is
-// for a node of a cluster without any.
+// Links is what the kernel of a node does for linked clusters, beside routing their ranges to members. The zero value
+// is for a node of a cluster without any.
 type Links struct {
 	// Linked are the ranges of other clusters, as they are known here. What of them no member has is lost.
 	Linked []netip.Prefix

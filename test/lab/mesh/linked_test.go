@@ -246,16 +246,16 @@ func (r *linkedRig) carrier(to string) *node {
 	return found
 }
 
+func p2p() map[string]any { return map[string]any{"networkType": "p2p"} }
+
 // TestLinkedClusters: pods of two clusters reach each other with their own addresses, node to node and through gateways,
 // whatever a network plugin translates; with equal ranges by mapped ones; and a gateway that dies costs seconds.
 func TestLinkedClusters(t *testing.T) {
 	t.Parallel()
 	r := newLinkedRig(t)
-	p2p := map[string]any{"networkType": "p2p"}
-	r.clusters(p2p, p2p)
+	r.clusters(p2p(), p2p())
 	r.mirror()
-	a, d := r.east.nodes[0], r.west.nodes[2]
-	podA, podD := r.east.pods[0], r.west.pods[2]
+	a := r.east.nodes[0]
 	together(append(r.west.nodes, a)...)
 	for _, n := range append(r.west.nodes, a) { // as network plugins do, for what is no pod of their own cluster
 		for _, words := range []string{"add table ip cni", "add chain ip cni post { type nat hook postrouting priority 100 ; }",
@@ -267,117 +267,162 @@ func TestLinkedClusters(t *testing.T) {
 		}
 	}
 
-	r.step("node to node", func(t *testing.T) {
-		r.reaches("a pod of the east reaches one of the west", podA.host, podD.addr, podA.addr)
-		r.reaches("and the other way", podD.host, podA.addr, podD.addr)
-		if n := r.carrier(podD.addr); n != d {
-			t.Errorf("it goes through %s", n.name)
-		}
-	})
-	r.step("through gateways", func(t *testing.T) {
-		r.gateways("b", "c")
-		r.clusters(p2p, map[string]any{"networkType": "gateway"})
-		r.eventually("d is no peer of a", nil, func() error {
-			if _, err := a.status(); err != nil {
-				return err
-			}
-			if n := r.carrier(podD.addr); n == d {
-				return errors.New("it goes to d itself")
-			}
-			return nil
-		})
-		r.reaches("a pod of the east reaches one behind a gateway", podA.host, podD.addr, podA.addr)
-		r.reaches("and the other way", podD.host, podA.addr, podD.addr)
-	})
-	r.step("a gateway is killed", func(t *testing.T) {
-		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
-		defer f.End()
-		r.awaitAfter(f, time.Now())
-		through := r.carrier(podD.addr)
-		through.kill()
-		t.Logf("packets pass %v after %s was killed", r.awaitAfter(f, time.Now()).Round(time.Millisecond), through.name)
-		through.begin()
-		through.awaitUp()
-	})
-	r.step("a gateway is cut off from the other cluster", func(t *testing.T) {
-		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
-		defer f.End()
-		r.awaitAfter(f, time.Now())
-		through := r.carrier(podD.addr)
-		cut := r.grid.Cut(a.place, through.place)
-		if err := cut.On(); err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		t.Logf("packets pass %v after %s was cut off", r.awaitAfter(f, begin).Round(time.Millisecond), through.name)
-		if now := r.carrier(podD.addr); now == through {
-			t.Errorf("they go through %s", now.name)
-		}
-		if err := cut.Off(); err != nil {
-			t.Fatal(err)
-		}
-		begin = time.Now()
-		r.eventually("they go through "+through.name+" again", nil, func() error {
-			if r.carrier(podD.addr) != through {
-				return errNotYet
-			}
-			return nil
-		})
-		t.Logf("they do after %v, with %v without an answer", time.Since(begin).Round(time.Millisecond), f.Lost(begin))
-	})
-	r.step("a gateway is not ready", func(t *testing.T) {
-		f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
-		defer f.End()
-		begin := time.Now()
-		r.awaitAfter(f, begin)
-		through := r.carrier(podD.addr)
-		r.setReady(through.host.Name(), "NotReady")
-		r.eventually("packets do not go through "+through.name, nil, func() error {
-			if r.carrier(podD.addr) == through {
-				return errNotYet
-			}
-			return nil
-		})
-		r.awaitAfter(f, time.Now())
-		t.Logf("without an answer: %v", f.Lost(begin))
-		r.setReady(through.host.Name(), "Ready")
-	})
-	r.step("without API servers", func(t *testing.T) {
-		for _, c := range []*linkedCluster{r.east, r.west} {
-			c.api.Away(true)
-		}
-		a.kill()
-		a.begin()
-		a.awaitUp()
-		r.reaches("a node that starts without an API server reaches the other cluster", podA.host, podD.addr, podA.addr)
-		for _, c := range []*linkedCluster{r.east, r.west} {
-			c.api.Away(false)
-		}
-	})
-	r.step("a Service", func(t *testing.T) {
-		for _, n := range r.west.nodes {
-			for _, words := range []string{"add table ip proxy", "add chain ip proxy pre { type nat hook prerouting priority -100 ; }",
-				fmt.Sprintf("add rule ip proxy pre ip daddr 10.102.0.10 dnat to %s", podD.addr)} {
-				if out, err := r.command(n.host, nil, "nft", words); err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-			}
-		}
-		r.eventually("a pod of the east reaches a Service of the west", nil, func() error {
-			_, err := r.seenAs(podA.host, "10.102.0.10")
-			return err
-		})
-	})
-	r.step("mapped ranges", func(t *testing.T) {
-		r.clusters(p2p, map[string]any{"networkType": "gateway", "globalCIDRsMap": map[string]any{
-			"10.99.0.0/16": "240.99.0.0/16", "10.102.0.0/16": "240.102.0.0/16"}})
-		mapped := strings.Replace(podD.addr, "10.99.", "240.99.", 1)
-		r.reaches("a pod of the east reaches one of the west by its mapped address", podA.host, mapped, podA.addr)
-		r.reaches("and is reached by one", podD.host, podA.addr, mapped)
-		r.eventually("a Service by its mapped address", nil, func() error {
-			_, err := r.seenAs(podA.host, "240.102.0.10")
-			return err
-		})
-	})
+	r.step("node to node", r.nodeToNode)
+	r.step("through gateways", r.throughGateways)
+	r.step("a gateway is killed", r.killed)
+	r.step("a gateway is cut off from the other cluster", r.cutOff)
+	r.step("a gateway is not ready", r.notReady)
+	r.step("without API servers", r.withoutAPI)
+	r.step("a Service", r.service)
+	r.step("mapped ranges", r.mapped)
 	r.requireNoClearText(append(r.west.nodes, a)...)
+}
+
+// nodeToNode has both clusters of type p2p.
+func (r *linkedRig) nodeToNode(t *testing.T) {
+	d := r.west.nodes[2]
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	r.reaches("a pod of the east reaches one of the west", podA.host, podD.addr, podA.addr)
+	r.reaches("and the other way", podD.host, podA.addr, podD.addr)
+	if n := r.carrier(podD.addr); n != d {
+		t.Errorf("it goes through %s", n.name)
+	}
+}
+
+// throughGateways makes the west one of type gateway, with b and c.
+func (r *linkedRig) throughGateways(t *testing.T) {
+	a := r.east.nodes[0]
+	d := r.west.nodes[2]
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	r.gateways("b", "c")
+	r.clusters(p2p(), map[string]any{"networkType": "gateway"})
+	r.eventually("d is no peer of a", nil, func() error {
+		if _, err := a.status(); err != nil {
+			return err
+		}
+		if n := r.carrier(podD.addr); n == d {
+			return errors.New("it goes to d itself")
+		}
+		return nil
+	})
+	r.reaches("a pod of the east reaches one behind a gateway", podA.host, podD.addr, podA.addr)
+	r.reaches("and the other way", podD.host, podA.addr, podD.addr)
+}
+
+// killed ends the gateway that carries what flows.
+func (r *linkedRig) killed(t *testing.T) {
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+	defer f.End()
+	r.awaitAfter(f, time.Now())
+	through := r.carrier(podD.addr)
+	through.kill()
+	t.Logf("packets pass %v after %s was killed", r.awaitAfter(f, time.Now()).Round(time.Millisecond), through.name)
+	through.begin()
+	through.awaitUp()
+}
+
+// cutOff cuts the way between the east and the gateway: the rest of its cluster reaches it.
+func (r *linkedRig) cutOff(t *testing.T) {
+	a := r.east.nodes[0]
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+	defer f.End()
+	r.awaitAfter(f, time.Now())
+	through := r.carrier(podD.addr)
+	cut := r.grid.Cut(a.place, through.place)
+	if err := cut.On(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	t.Logf("packets pass %v after %s was cut off", r.awaitAfter(f, begin).Round(time.Millisecond), through.name)
+	if now := r.carrier(podD.addr); now == through {
+		t.Errorf("they go through %s", now.name)
+	}
+	if err := cut.Off(); err != nil {
+		t.Fatal(err)
+	}
+	begin = time.Now()
+	r.eventually("they go through "+through.name+" again", nil, func() error {
+		if r.carrier(podD.addr) != through {
+			return errNotYet
+		}
+		return nil
+	})
+	t.Logf("they do after %v, with %v without an answer", time.Since(begin).Round(time.Millisecond), f.Lost(begin))
+}
+
+// notReady has Kubernetes say so of a gateway through which packets pass.
+func (r *linkedRig) notReady(t *testing.T) {
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+	defer f.End()
+	begin := time.Now()
+	r.awaitAfter(f, begin)
+	through := r.carrier(podD.addr)
+	r.setReady(through.host.Name(), "NotReady")
+	r.eventually("packets do not go through "+through.name, nil, func() error {
+		if r.carrier(podD.addr) == through {
+			return errNotYet
+		}
+		return nil
+	})
+	r.awaitAfter(f, time.Now())
+	t.Logf("without an answer: %v", f.Lost(begin))
+	r.setReady(through.host.Name(), "Ready")
+}
+
+// withoutAPI starts a node while no API server answers.
+func (r *linkedRig) withoutAPI(t *testing.T) {
+	a := r.east.nodes[0]
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	for _, c := range []*linkedCluster{r.east, r.west} {
+		c.api.Away(true)
+	}
+	a.kill()
+	a.begin()
+	a.awaitUp()
+	r.reaches("a node that starts without an API server reaches the other cluster", podA.host, podD.addr, podA.addr)
+	for _, c := range []*linkedCluster{r.east, r.west} {
+		c.api.Away(false)
+	}
+}
+
+// service reaches a Service, which a proxy on each node leads to a pod of d.
+func (r *linkedRig) service(t *testing.T) {
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	for _, n := range r.west.nodes {
+		for _, words := range []string{"add table ip proxy", "add chain ip proxy pre { type nat hook prerouting priority -100 ; }",
+			fmt.Sprintf("add rule ip proxy pre ip daddr 10.102.0.10 dnat to %s", podD.addr)} {
+			if out, err := r.command(n.host, nil, "nft", words); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+	}
+	r.eventually("a pod of the east reaches a Service of the west", nil, func() error {
+		_, err := r.seenAs(podA.host, "10.102.0.10")
+		return err
+	})
+}
+
+// mapped has the east know the west by other ranges.
+func (r *linkedRig) mapped(t *testing.T) {
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	r.clusters(p2p(), map[string]any{"networkType": "gateway", "globalCIDRsMap": map[string]any{
+		"10.99.0.0/16": "240.99.0.0/16", "10.102.0.0/16": "240.102.0.0/16"}})
+	mapped := strings.Replace(podD.addr, "10.99.", "240.99.", 1)
+	r.reaches("a pod of the east reaches one of the west by its mapped address", podA.host, mapped, podA.addr)
+	r.reaches("and is reached by one", podD.host, podA.addr, mapped)
+	r.eventually("a Service by its mapped address", nil, func() error {
+		_, err := r.seenAs(podA.host, "240.102.0.10")
+		return err
+	})
 }
