@@ -60,7 +60,7 @@ func (s saying) over(base member.Facts) member.Facts {
 func (s *state) saying() saying {
 	out := saying{
 		key: s.key.public, overlay: s.overlay, withheld: s.world.local.Withheld(s.base.Ranges),
-		addresses: s.world.addresses, endpoints: s.world.endpoints, lost: s.linked.lost(),
+		addresses: s.world.addresses, endpoints: s.world.endpoints, lost: s.linked.away(),
 	}
 	if s.probes() {
 		out.mesh, out.cluster, out.hubs = limit.MeshVersion, s.world.cluster, s.world.hubs

@@ -18,9 +18,16 @@ type Linked interface{ View() reach.View }
 // linked is what a node keeps about linked clusters between two looks.
 type linked struct {
 	down  map[reach.Name]time.Time // when packets last did not pass
+	lost  map[lostBy]time.Time     // when a gateway of the own cluster last said so
 	plan  reach.Plan
 	view  reach.View
 	doors map[string]bool // members that are watched also while there is no traffic, by id
+}
+
+// lostBy is a cluster that a gateway does not reach.
+type lostBy struct {
+	gateway reach.Name
+	cluster string
 }
 
 // index finds members by the name of their Node, and by their key.
@@ -58,7 +65,7 @@ func (x index) of(n reach.Node) *member.Facts {
 
 // look finds out through which nodes packets pass, and decides with that.
 func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
-	next := linked{down: map[reach.Name]time.Time{}, view: v, doors: map[string]bool{}}
+	next := linked{down: map[reach.Name]time.Time{}, lost: map[lostBy]time.Time{}, view: v, doors: map[string]bool{}}
 	next.view.Nodes = slices.Clone(v.Nodes)
 	x := indexOf(v.Self.Cluster, members)
 	for i := range next.view.Nodes {
@@ -68,8 +75,7 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 		}
 		m := x.of(*n)
 		if m != nil {
-			n.Lost = nil
-			if n.Cluster == v.Self.Cluster {
+			if n.Lost = nil; n.Cluster == v.Self.Cluster {
 				n.Lost = m.Lost
 			}
 			next.doors[m.ID] = n.Gateway
@@ -81,6 +87,7 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 			n.Recent, next.down[n.Name] = true, last
 		}
 	}
+	next.found(l, now)
 	if lost := reach.Lost(next.view); len(lost) > 0 {
 		i := slices.IndexFunc(next.view.Nodes, func(n reach.Node) bool { return n.Name == v.Self })
 		next.view.Nodes[i].Lost = lost
@@ -89,18 +96,45 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 	return next
 }
 
+// found notes which clusters gateways of the own one have lost, and which they have found again not long ago. Nodes of
+// these clusters wait as long until they prefer such a gateway, so both directions change at about the same time.
+func (l *linked) found(before linked, now time.Time) {
+	for i := range l.view.Nodes {
+		for _, cluster := range l.view.Nodes[i].Lost {
+			l.lost[lostBy{l.view.Nodes[i].Name, cluster}] = now
+		}
+	}
+	for at, last := range before.lost {
+		if _, still := l.lost[at]; still || now.Sub(last) >= linkSteady {
+			continue
+		}
+		l.lost[at] = last
+		if i := slices.IndexFunc(l.view.Nodes, func(n reach.Node) bool { return n.Name == at.gateway }); i >= 0 {
+			l.view.Nodes[i].Found = append(l.view.Nodes[i].Found, at.cluster)
+		}
+	}
+}
+
 // again is when a node that is back has been back for long enough; zero: none is.
 func (l linked) again() (at time.Time) {
-	for _, n := range l.view.Nodes {
-		if end := l.down[n.Name].Add(linkSteady); n.Recent && (at.IsZero() || end.Before(at)) {
+	sooner := func(end time.Time) {
+		if at.IsZero() || end.Before(at) {
 			at = end
+		}
+	}
+	for _, n := range l.view.Nodes {
+		if n.Recent {
+			sooner(l.down[n.Name].Add(linkSteady))
+		}
+		for _, cluster := range n.Found {
+			sooner(l.lost[lostBy{n.Name, cluster}].Add(linkSteady))
 		}
 	}
 	return at
 }
 
-// lost are the clusters that this node, a gateway, does not reach.
-func (l linked) lost() []string {
+// away are the clusters that this node, a gateway, does not reach.
+func (l linked) away() []string {
 	for _, n := range l.view.Nodes {
 		if n.Name == l.view.Self {
 			return n.Lost

@@ -59,6 +59,8 @@ type Node struct {
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
 	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
 	Lost []string
+	// Found are those of them that it reaches again, but not for long.
+	Found []string
 }
 
 // View is what one node knows.
@@ -258,12 +260,13 @@ func owner(nodes []*Node, key, to string) *Node {
 	for _, n := range nodes {
 		rank := [2]uint64{0, weight(n.String(), key)}
 		passes := !n.Down && (to == "" || !slices.Contains(n.Lost, to))
+		steady := !n.Recent && (to == "" || !slices.Contains(n.Found, to))
 		switch {
 		case passes && n.String() == key:
 			rank[0] = 5
-		case passes && !n.Recent && n.Ready:
+		case passes && steady && n.Ready:
 			rank[0] = 4
-		case passes && !n.Recent:
+		case passes && steady:
 			rank[0] = 3
 		case passes:
 			rank[0] = 2

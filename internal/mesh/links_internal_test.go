@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/mesh/topology"
+)
+
+// linkedView has cluster east with node a, and cluster west with gateways b and c, and node d.
+func linkedView(self string) (reach.View, []member.Facts) {
+	prefix := func(s string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(s)} }
+	cluster := map[bool]string{true: "east", false: "west"}[self == "a"]
+	v := reach.View{Self: reach.Name{Cluster: cluster, Node: self}, Clusters: []reach.Cluster{
+		{Name: "east", Pods: prefix("10.1.0.0/16")}, {Name: "west", Pods: prefix("10.2.0.0/16"), Gateway: true}}}
+	var members []member.Facts
+	for i, name := range []string{"a", "b", "c", "d"} {
+		of := map[bool]string{true: "east", false: "west"}[name == "a"]
+		n := reach.Node{Name: reach.Name{Cluster: of, Node: name}, Key: member.Key{byte(i + 1)}, Ready: true,
+			Gateway: name == "b" || name == "c", Pods: prefix(fmt.Sprintf("10.%d.%d.0/24", 1+min(i, 1), i))}
+		v.Nodes = append(v.Nodes, n)
+		m := member.Facts{ID: "id-" + name, Node: n.String(), Key: n.Key}
+		if of == cluster {
+			m.Node, m.Nodename = name, name
+		}
+		if name != self {
+			members = append(members, m)
+		}
+	}
+	return v, members
+}
+
+// sends is the node to which another one's pods are sent.
+func (l linked) sends(pods string) string {
+	for to, ranges := range l.plan.Send {
+		if slices.Contains(ranges, netip.MustParsePrefix(pods)) {
+			return to.Node
+		}
+	}
+	return ""
+}
+
+func TestAGatewayThatIsBackWaits(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v, members := linkedView("a")
+	l := linked{}.look(v, members, nil, now)
+	first := l.sends("10.2.3.0/24")
+	other := map[string]string{"b": "c", "c": "b"}[first]
+	down := map[string]topology.Health{"id-" + first: {Down: true}}
+	for _, step := range []struct {
+		after  time.Duration
+		health map[string]topology.Health
+		want   string
+	}{
+		{time.Second, down, other}, {2 * time.Second, nil, other}, {linkSteady, nil, other},
+		{linkSteady + 2*time.Second, down, other}, {linkSteady + 3*time.Second, nil, other},
+		{2*linkSteady + 3*time.Second, nil, first},
+	} {
+		l = l.look(v, members, step.health, now.Add(step.after))
+		if got := l.sends("10.2.3.0/24"); got != step.want {
+			t.Errorf("after %v: through %s, want %s", step.after, got, step.want)
+		}
+		if at := l.again(); step.health == nil && step.want == other && (at.IsZero() || at.Before(now.Add(step.after))) {
+			t.Errorf("after %v: again %v", step.after, at)
+		}
+	}
+}
+
+func TestAGatewaySaysWhatItHasLost(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v, members := linkedView("b")
+	l := linked{}.look(v, members, nil, now)
+	if l.away() != nil {
+		t.Errorf("at first: %v", l.away())
+	}
+	l = l.look(v, members, map[string]topology.Health{"id-a": {Down: true}}, now)
+	if !slices.Equal(l.away(), []string{"east"}) || l.sends("10.1.0.0/24") != "c" {
+		t.Errorf("without a: %v, by %s", l.away(), l.sends("10.1.0.0/24"))
+	}
+	l = l.look(v, members, nil, now.Add(time.Second))
+	if l.away() != nil || l.sends("10.1.0.0/24") != "a" {
+		t.Errorf("a is back: %v, by %s", l.away(), l.sends("10.1.0.0/24"))
+	}
+	v, members = linkedView("d")
+	l = linked{}.look(v, members, nil, now)
+	first := l.sends("10.1.0.0/24")
+	other := map[string]string{"b": "c", "c": "b"}[first]
+	lost := &members[slices.IndexFunc(members, func(m member.Facts) bool { return m.Nodename == first })].Lost
+	*lost = []string{"east"}
+	if l = l.look(v, members, nil, now); l.sends("10.1.0.0/24") != other {
+		t.Errorf("d sends by %s", l.sends("10.1.0.0/24"))
+	}
+	*lost = nil
+	for after, want := range map[time.Duration]string{time.Second: other, linkSteady: first} {
+		if l := l.look(v, members, nil, now.Add(after)); l.sends("10.1.0.0/24") != want || after < linkSteady && l.again().IsZero() {
+			t.Errorf("after %v d sends by %s, again %v", after, l.sends("10.1.0.0/24"), l.again())
+		}
+	}
+}
+
+// TestOnlyTheOwnNodesAreKnownByName: a node of another cluster is a member by its key and its name, whatever it calls
+// itself; and those with which there is no tunnel are no peers.
+func TestOnlyTheOwnNodesAreKnownByName(t *testing.T) {
+	v, members := linkedView("d")
+	l := linked{}.look(v, members, nil, time.Unix(1000, 0))
+	in := topology.Input{Members: members}
+	l.give(&in)
+	for _, m := range in.Members {
+		if foreign := m.Nodename == ""; foreign != m.Key.IsZero() || foreign && len(m.Ranges) > 0 {
+			t.Errorf("%s: key %v, ranges %v", m.Node, m.Key, m.Ranges)
+		}
+	}
+	if len(in.Links.Linked) == 0 || len(in.Links.Direct) > 0 || len(in.Links.Passed) > 0 {
+		t.Errorf("%+v", in.Links)
+	}
+}
