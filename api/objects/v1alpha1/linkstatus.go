@@ -47,8 +47,8 @@ const (
 	MostTunnels     = 1024
 )
 
-// ClusterStatus is what came of a cluster. The member cluster's controller writes it, but for mapped and the condition
-// RangesAccepted.
+// ClusterStatus is what came of a cluster. The member cluster's controller writes it, but for mapped, accepted and
+// the condition RangesAccepted.
 type ClusterStatus struct {
 	// ObservedGeneration is the last one that was looked at.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -77,6 +77,12 @@ type ClusterStatus struct {
 	// +listMapKey=cidr
 	// +kubebuilder:validation:MaxItems=320
 	Mapped []MappedRange `json:"mapped,omitempty"`
+	// Accepted are the ranges for which RangesAccepted is true, the cluster's own and those by which others reach them. No
+	// other cluster gets them, however old it is. The host's controller writes it.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=49
+	Accepted []string `json:"accepted,omitempty"`
 }
 
 // LearnedRange is a range, and where it was learned.
