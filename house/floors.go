@@ -73,6 +73,7 @@ func withoutEffects() []Package {
 
 		{"internal/link/learn", Deciders, false, "objects of a cluster to the ranges of its pods and services"},
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
+		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
 		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
