@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/access"
 	"github.com/tombolo-io/tombolo/internal/control/acl"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/links/host"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
 
@@ -135,6 +136,12 @@ func features(cfg controlconf.Config) []manager.Feature {
 				out = append(out, acl.Feature(*a))
 			}
 		}
+	}
+	if l := cfg.Links; l != nil {
+		if l.Host {
+			out = append(out, host.Feature())
+		}
+		// The feature of a member comes here: l.Cluster != "".
 	}
 	return out
 }

@@ -28,9 +28,10 @@ const MostClaims = 1024
 type Cluster struct {
 	Name    string
 	Created time.Time
-	// Held are the ranges for which the cluster was accepted, if it was.
+	// Held are the ranges for which the cluster was accepted, if it was, and Was what was mapped then.
 	Accepted bool
 	Held     []netip.Prefix
+	Was      []mapping.Range
 	// Pods and Services are its ranges, by its own addresses, without those of a family that is not linked. Unlinked are
 	// those.
 	Pods, Services, Unlinked []netip.Prefix

@@ -21,8 +21,8 @@ func ranges(text string) (out []netip.Prefix) {
 	return out
 }
 
-// cluster reads words: pods are ranges, services S:RANGE, mappings RANGE=RANGE, nodes NAME@RANGE, what is held H:RANGE.
-// Its age is in days.
+// cluster reads words: pods are ranges, services S:RANGE, mappings RANGE=RANGE, nodes NAME@RANGE, what is held H:RANGE,
+// what was mapped W:RANGE. Its age is in days.
 func cluster(name string, age int, words string) accept.Cluster {
 	c := accept.Cluster{Name: name, Created: time.Unix(2e9, 0).AddDate(0, 0, -age)}
 	for _, w := range strings.Fields(words) {
@@ -46,6 +46,9 @@ func cluster(name string, age int, words string) accept.Cluster {
 			c.Nodes = append(c.Nodes, n)
 		case strings.HasPrefix(w, "S:"):
 			c.Services = append(c.Services, netip.MustParsePrefix(w[2:]))
+		case strings.HasPrefix(w, "W:"):
+			c.Was = append(c.Was, mapping.Range{Cluster: name, There: netip.MustParsePrefix(w[2:]),
+				Here: netip.MustParsePrefix("240.0.0.0/8")})
 		case strings.HasPrefix(w, "H:"):
 			c.Accepted, c.Held = true, append(c.Held, netip.MustParsePrefix(w[2:]))
 		default:
@@ -89,6 +92,9 @@ func TestDecide(t *testing.T) {
 			"10.1.0.0/16 (mapped from 10.2.0.0/16) of cluster b and pods 10.1.0.0/16 of cluster a"},
 		"half is mapped": {"10.1.0.0/16 10.1.0.0/17=240.1.0.0/17", "10.1.0.0/17 10.1.0.0/17=240.2.0.0/17",
 			"Distinct Overlap", "map the range of cluster a too"},
+		"mapped no longer": {"10.1.0.0/16 H:10.1.0.0/16 W:10.1.0.0/16",
+			"10.1.0.0/16 10.1.0.0/16=240.2.0.0/16 H:10.1.0.0/16 W:10.1.0.0/16", "Overlap Distinct",
+			"map the range of cluster a too"},
 		"mapped to its own": {"10.1.0.0/16 S:10.2.0.0/16 10.1.0.0/16=10.2.0.0/16", "10.3.0.0/16", "Invalid Distinct",
 			"cluster a maps 10.1.0.0/16 to 10.2.0.0/16, which meets its own services 10.2.0.0/16"},
 		"mapped to itself": {"10.1.0.0/16 10.1.0.0/16=10.1.0.0/16", "10.3.0.0/16", "Distinct Distinct", ""},

@@ -87,8 +87,7 @@ func (d *decision) own(i int) {
 		return
 	}
 	for k := range real {
-		p := real[k].prefix
-		if slices.ContainsFunc(c.Mapped, func(m mapping.Range) bool { return covers(m.There, p) }) {
+		if isMapped(real[k].prefix, c.Mapped) {
 			real[k].kind = inside
 		}
 	}
@@ -98,13 +97,18 @@ func (d *decision) own(i int) {
 		if why := reserved(p); why != "" {
 			d.refuse(i, Invalid, "cluster %s has %s: that is %s", c.Name, &all[k], why)
 		}
-		all[k].held = c.Accepted && within(p, c.Held)
+		// A range that others reached by another one was never the cluster's towards them.
+		all[k].held = c.Accepted && within(p, c.Held) && (all[k].kind == inside || !isMapped(p, c.Was))
 		if !all[k].held && p.Overlaps(pool()) && d.pooled {
 			d.refuse(i, Invalid, "cluster %s has %s: that is in %s, where nodes have their addresses in the mesh", c.Name,
 				&all[k], pool())
 		}
 	}
 	d.claims[i] = append(all, d.addresses(i)...)
+}
+
+func isMapped(p netip.Prefix, all []mapping.Range) bool {
+	return slices.ContainsFunc(all, func(m mapping.Range) bool { return covers(m.There, p) })
 }
 
 // nodes are the ranges of nodes that are in none of the cluster: others would send there too.

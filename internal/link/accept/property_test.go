@@ -64,7 +64,7 @@ func meet(a, b []netip.Prefix) bool {
 func noted(in []accept.Cluster, out []accept.Verdict) []accept.Cluster {
 	next := slices.Clone(in)
 	for i := range next {
-		next[i].Accepted, next[i].Held = out[i].Accepted, out[i].Holds
+		next[i].Accepted, next[i].Held, next[i].Was = out[i].Accepted, out[i].Holds, out[i].Mapped
 	}
 	return next
 }
@@ -101,7 +101,8 @@ func TestAnyFederation(t *testing.T) {
 		changed := slices.Clone(in)
 		i := rapid.IntRange(0, len(in)-1).Draw(t, "which")
 		changed[i] = draw(t, in[i].Name)
-		changed[i].Accepted, changed[i].Held, changed[i].Created = in[i].Accepted, in[i].Held, in[i].Created
+		changed[i].Accepted, changed[i].Held, changed[i].Was = in[i].Accepted, in[i].Held, in[i].Was
+		changed[i].Created = in[i].Created
 		old := draw(t, "z")
 		old.Created = time.Unix(1, 0)
 		changed = append(changed, old)
