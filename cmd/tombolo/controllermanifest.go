@@ -43,6 +43,7 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 				}
 				o.Config = string(data)
 				o.Shoots = cfg.ShootAdmission != nil
+				o.LinkHost = cfg.Links != nil && cfg.Links.Host
 				if cfg.Access != nil {
 					o.Gateways, o.MeshRoot = cfg.Access.Namespaces(), cfg.Access.RootNamespace
 					if g := cfg.Access.Gardener; g != nil {
@@ -58,6 +59,8 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 	to.register(cmd, outReplaces)
 	f.StringVar(&file, "config", "",
 		"`FILE` of kind ControllerConfig; without one, objects are judged and nothing is written")
+	f.StringArrayVar(&o.LinkMembers, "link-member", nil,
+		"`CLUSTER` that gets an account in the namespace tombolo-links, with features.links.host (repeatable)")
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of controllers, of which one leads")
 	commonManifestFlags(f, &o.Common)
 	drainFlag(f, &o.Common, "requests of the API server may continue")

@@ -29,6 +29,10 @@ type ControllerOptions struct {
 
 	// Shoots says that Config has Shoots judged.
 	Shoots bool
+
+	// LinkHost says that Config has linked clusters accepted. LinkMembers are clusters that get an account.
+	LinkHost    bool
+	LinkMembers []string
 }
 
 // ControllerDefaults returns the default options.
@@ -152,6 +156,7 @@ func Controller(o ControllerOptions) ([]byte, error) {
 	if len(o.Name) > 40 {
 		p.add("name", "%q has more than 40 characters", o.Name)
 	}
+	p.linkMembers(o)
 	if err := p.fault("controller manifest"); err != nil {
 		return nil, err
 	}
@@ -167,9 +172,15 @@ func Controller(o ControllerOptions) ([]byte, error) {
 	for _, text := range crds.All() {
 		out.WriteString("---\n" + text)
 	}
+	if o.LinkHost {
+		out.WriteString("---\n" + linksPolicy)
+	}
 	m := objectMeta(o.Common, "controller")
 	docs := append(namespaceObject(o.Common, false), accountObject(o.Common, "controller"))
 	docs = append(docs, controllerRights(o, m)...)
+	if o.LinkHost {
+		docs = append(docs, linkHost(o.LinkMembers)...)
+	}
 	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{controllerFile: config}},
 		service{"v1", "Service", m, serviceSpec{Type: "ClusterIP", Selector: selectorLabels(o.Common), Ports: []servicePort{
 			{Name: "webhooks", Port: 443, TargetPort: controllerHooks, Protocol: "TCP"}}}},
@@ -225,6 +236,9 @@ func controllerRights(o ControllerOptions, m meta) []document {
 	}
 	if o.Gardener {
 		everywhere = append(everywhere, gardenerRights(o.Answer)...)
+	}
+	if o.LinkHost {
+		everywhere = append(everywhere, linksRights()...)
 	}
 	out := []document{
 		role{rbacGroup + "/v1", "Role", m, []roleRule{

@@ -68,6 +68,9 @@ func TestController(t *testing.T) {
 		!strings.Contains(string(out), "namespace: mesh\n") || strings.Contains(string(out), "istio-system") {
 		t.Errorf("the mesh has another root namespace: %v\n%s", err, out)
 	}
+	if strings.Contains(string(out), "tombolo-links") {
+		t.Error("nobody asked for linked clusters")
+	}
 	if err := o.Suits("tombolo-controller", "", ":9443", ":8449"); err != nil {
 		t.Error(err)
 	}
