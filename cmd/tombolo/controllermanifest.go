@@ -60,7 +60,7 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 	f.StringVar(&file, "config", "",
 		"`FILE` of kind ControllerConfig; without one, objects are judged and nothing is written")
 	f.StringArrayVar(&o.LinkMembers, "link-member", nil,
-		"`CLUSTER` that gets an account in the namespace tombolo-links, with features.links.host (repeatable)")
+		"`CLUSTER` that gets an account in the namespace tombolo-links, with features.links.host; may be repeated")
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of controllers, of which one leads")
 	commonManifestFlags(f, &o.Common)
 	drainFlag(f, &o.Common, "requests of the API server may continue")
