@@ -39,7 +39,7 @@ func callRules() []callRule {
 			"internal/stream/hub/hub.go", "internal/access/authz", "internal/stream/agent/own.go",
 			// Which cluster an address is of, and what is written to the kernel for it: who may reach it is asked at the hub.
 			"internal/route/mapping", "internal/route/plan.go", "internal/route/around.go", "internal/vpn/...",
-			"internal/stream/hub/wireguard",                                 // where clusters get their addresses from
+			"internal/stream/hub/wireguard", "internal/link/accept", "internal/control/links/host/read.go", // whose ranges are
 			"internal/discovery/callers.go", "internal/discovery/config.go", // proxies whose word on an address counts
 			// Load balancers whose word counts, and sources that are counted: they grant no access.
 			"internal/base/proxyheader/trusted.go",

@@ -59,8 +59,8 @@ type Verdict struct {
 	Warnings []string
 }
 
-// Decide judges all clusters, in the order in which they are given. What is refused because of a cluster that is refused
-// itself may be accepted when it is decided again, with these verdicts.
+// Decide judges all clusters, in the order in which they are given. What is refused because of a cluster that is
+// refused itself may be accepted when it is decided again, with these verdicts.
 func Decide(clusters []Cluster) []Verdict {
 	order := make([]int, len(clusters))
 	for i := range order {

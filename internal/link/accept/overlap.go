@@ -58,8 +58,8 @@ func (d *decision) settle() {
 			because = "was accepted before"
 		}
 		winner, name := d.clusters[w.cluster].Name, d.clusters[l.cluster].Name
-		d.refuse(l.cluster, Overlap, "%s of cluster %s and %s of cluster %s overlap, and cluster %s %s: %s", l, name, w, winner,
-			winner, because, remedy(c, winner, name))
+		d.refuse(l.cluster, Overlap, "%s of cluster %s and %s of cluster %s overlap, and cluster %s %s: %s", l, name, w,
+			winner, winner, because, remedy(c, winner, name))
 	}
 }
 
@@ -134,8 +134,8 @@ func (d *decision) between(a, b *claim) conflict {
 	return conflict{a, b, x}
 }
 
-// doubled warns about nodes of two clusters that have the same key or address: packets for one of them would be the other
-// one's. The later one is named.
+// doubled warns about nodes of two clusters that have the same key or address: packets for one of them would be the
+// other one's. The later one is named.
 func (d *decision) doubled() {
 	type owner struct {
 		cluster int

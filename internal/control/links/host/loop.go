@@ -91,8 +91,8 @@ func (l *loop) pass(parent context.Context) bool {
 	return fine
 }
 
-// write applies what this package writes of a status. An object that is gone, or another one of its name, is judged when
-// the cache has it.
+// write applies what this package writes of a status. An object that is gone, or another one of its name, is judged
+// when the cache has it.
 func (l *loop) write(ctx context.Context, c *objects.Cluster, status written) error {
 	data, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {

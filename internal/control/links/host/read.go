@@ -59,7 +59,8 @@ func cluster(o *objects.Cluster) accept.Cluster {
 		case err != nil || p != p.Masked():
 			note(&c, fmt.Sprintf("%.64q is no CIDR without host bits", text))
 			return
-		case o.Spec.IPFamily == v1alpha1.FamilyIPv4 && p.Addr().Is6(), o.Spec.IPFamily == v1alpha1.FamilyIPv6 && p.Addr().Is4():
+		case o.Spec.IPFamily == v1alpha1.FamilyIPv4 && p.Addr().Is6(),
+			o.Spec.IPFamily == v1alpha1.FamilyIPv6 && p.Addr().Is4():
 			into = &c.Unlinked
 		}
 		if !slices.Contains(*into, p) {
