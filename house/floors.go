@@ -75,6 +75,7 @@ func withoutEffects() []Package {
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
 		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
+		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
 		{"internal/route/names", Deciders, false, "questions of DNS to those of a cluster, and its answers to ours"},
