@@ -43,7 +43,9 @@ The pods run as uid 65532, with a read-only root and without capabilities.`,
 				}
 				o.Config = string(data)
 				o.Shoots = cfg.ShootAdmission != nil
-				o.LinkHost = cfg.Links != nil && cfg.Links.Host
+				if l := cfg.Links; l != nil {
+					o.LinkHost, o.Linked, o.HostKubeconfig = l.Host, l.Cluster != "", l.HostKubeconfig
+				}
 				if cfg.Access != nil {
 					o.Gateways, o.MeshRoot = cfg.Access.Namespaces(), cfg.Access.RootNamespace
 					if g := cfg.Access.Gardener; g != nil {

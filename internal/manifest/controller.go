@@ -33,6 +33,10 @@ type ControllerOptions struct {
 	// LinkHost says that Config has linked clusters accepted. LinkMembers are clusters that get an account.
 	LinkHost    bool
 	LinkMembers []string
+	// Linked says that Config has this cluster linked, HostKubeconfig where it expects the credentials for the host
+	// cluster: in a Secret NAME-host.
+	Linked         bool
+	HostKubeconfig string
 }
 
 // ControllerDefaults returns the default options.
@@ -153,6 +157,7 @@ func Controller(o ControllerOptions) ([]byte, error) {
 	if o.HostNetwork {
 		p.add("host-network", "means nothing: the API server reaches the Service")
 	}
+	p.hostPlace(o)
 	if len(o.Name) > 40 {
 		p.add("name", "%q has more than 40 characters", o.Name)
 	}
@@ -240,14 +245,18 @@ func controllerRights(o ControllerOptions, m meta) []document {
 	if o.LinkHost {
 		everywhere = append(everywhere, linksRights()...)
 	}
+	inside := []roleRule{
+		{[]string{"coordination.k8s.io"}, []string{"leases"}, nil, []string{"create"}},
+		{[]string{"coordination.k8s.io"}, []string{"leases"}, []string{o.Name}, []string{"get", "update"}},
+		{[]string{""}, []string{"secrets"}, nil, []string{"create"}},
+		{[]string{""}, []string{"secrets"}, []string{o.Name + "-webhooks"}, []string{"get", "update"}},
+		{[]string{"", "events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
+	}
+	if o.Linked {
+		everywhere, inside = append(everywhere, memberOfLinks()...), append(inside, askServices())
+	}
 	out := []document{
-		role{rbacGroup + "/v1", "Role", m, []roleRule{
-			{[]string{"coordination.k8s.io"}, []string{"leases"}, nil, []string{"create"}},
-			{[]string{"coordination.k8s.io"}, []string{"leases"}, []string{o.Name}, []string{"get", "update"}},
-			{[]string{""}, []string{"secrets"}, nil, []string{"create"}},
-			{[]string{""}, []string{"secrets"}, []string{o.Name + "-webhooks"}, []string{"get", "update"}},
-			{[]string{"", "events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
-		}},
+		role{rbacGroup + "/v1", "Role", m, inside},
 		clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", m, roleRef{rbacGroup, "Role", o.Name}, account},
 		clusterRole{rbacGroup + "/v1", "ClusterRole", whole, everywhere},
 		clusterRoleBinding{rbacGroup + "/v1", "ClusterRoleBinding", whole, roleRef{rbacGroup, "ClusterRole", whole.Name},
@@ -266,11 +275,10 @@ func controllerRights(o ControllerOptions, m meta) []document {
 		out = append(out, role{rbacGroup + "/v1", "Role", there, rights},
 			clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
 	}
-	if o.Gardener {
+	if rights := systemRights(o); len(rights) > 0 {
 		there := meta{Name: whole.Name, Namespace: "kube-system", Labels: m.Labels}
-		out = append(out, role{rbacGroup + "/v1", "Role", there, []roleRule{
-			{[]string{""}, []string{"configmaps"}, []string{"shoot-info"}, []string{"list", "watch"}},
-		}}, clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
+		out = append(out, role{rbacGroup + "/v1", "Role", there, rights},
+			clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", there, roleRef{rbacGroup, "Role", there.Name}, account})
 	}
 	return out
 }
@@ -384,6 +392,7 @@ func controllerWorkload(o ControllerOptions, selector map[string]string, tolerat
 	}
 	pod := newPod(o.Common, "controller", box, selector, tolerations)
 	pod.Spec.Volumes = []volume{{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}}}
+	o.hostCredentials(&pod)
 	pod.Spec.Spread, pod.Spec.AutomountToken = spreadOver(o.Common, o.Replicas), true
 	w := workload{"apps/v1", "Deployment", objectMeta(o.Common, "controller"), workloadSpec{
 		Replicas: o.Replicas, RevisionHistoryLimit: 3, Selector: labelSelector{selectorLabels(o.Common)}, Template: pod,

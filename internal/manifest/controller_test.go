@@ -29,7 +29,7 @@ func TestController(t *testing.T) {
 	if strings.Contains(string(out), `"*"`) || strings.Contains(string(out), "verbs: ['*']") {
 		t.Error("a right has no bound")
 	}
-	for _, part := range []string{"shoot-info", "extensions.gardener.cloud", "/validate/shoot"} {
+	for _, part := range []string{"shoot-info", "extensions.gardener.cloud", "/validate/shoot", "clusternodes]", "ippools"} {
 		if strings.Contains(string(out), part) {
 			t.Errorf("nobody asked for %q", part)
 		}
@@ -87,6 +87,39 @@ func TestController(t *testing.T) {
 		wrong(&bad)
 		if _, err := manifest.Controller(bad); err == nil {
 			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// TestControllerOfALinkedCluster: it has the rights for that, and the credentials for the host cluster.
+func TestControllerOfALinkedCluster(t *testing.T) {
+	o := manifest.ControllerDefaults()
+	o.Image, o.Linked, o.HostKubeconfig = "registry.example/tombolo:v1", true, "/etc/host/kubeconfig"
+	out, err := manifest.Controller(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"resources: [clusters, clusternodes]", "resources: [clusters/status, clusternodes/status]",
+		"resources: [members]", "resources: [ippools, blockaffinities]", "resources: [ciliumnodes, ciliumpodippools]",
+		"namespace: kube-system", "secretName: tombolo-controller-host", "mountPath: /etc/host\n",
+		"resourceNames: [kube-flannel-cfg, canal-config"} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("there is no %q", part)
+		}
+	}
+	for _, part := range []string{"shoot-info", "nodeconfigs]"} {
+		if strings.Contains(string(out), part) {
+			t.Errorf("nobody asked for %q", part)
+		}
+	}
+	o.Gardener = true
+	if out, err = manifest.Controller(o); err != nil || strings.Count(string(out), "namespace: kube-system") != 2 {
+		t.Errorf("with Gardener: %v\n%s", err, out)
+	}
+	for _, file := range []string{"kubeconfig", "/kubeconfig", "/etc/tombolo/config/kubeconfig"} {
+		o.HostKubeconfig = file
+		if _, err := manifest.Controller(o); err == nil {
+			t.Errorf("%q is accepted", file)
 		}
 	}
 }

@@ -103,6 +103,9 @@ func memberRules(annotations bool) []roleRule {
 		// No update: the policy lets anybody with that verb write all members.
 		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"members"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		// What a node knows of linked clusters.
+		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"clusters", "clusternodes"},
+			Verbs: []string{"get", "list", "watch"}},
 		// To check that the policy exists.
 		{APIGroups: []string{"admissionregistration.k8s.io"},
 			Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},

@@ -185,7 +185,8 @@ func roles(t *testing.T, data []byte) (rules, subjects map[string]string) {
 // over, and a kubelet, which may get its own Node, gets no other one.
 func TestMembersNeedNoMore(t *testing.T) {
 	const (
-		members = "map[apiGroups:[tombolo.dev] resources:[members] verbs:[get list watch create patch delete]] map[apiGroups:[admissionregistration.k8s.io] " +
+		members = "map[apiGroups:[tombolo.dev] resources:[members] verbs:[get list watch create patch delete]] " +
+			"map[apiGroups:[tombolo.dev] resources:[clusters clusternodes] verbs:[get list watch]] map[apiGroups:[admissionregistration.k8s.io] " +
 			"resourceNames:[members.tombolo.dev] resources:[validatingadmissionpolicies validatingadmissionpolicybindings] verbs:[get]]"
 		list     = " map[apiGroups:[] resources:[nodes] verbs:[list watch]]"
 		get      = "map[apiGroups:[] resources:[nodes] verbs:[get]]"
