@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/acl"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/links/host"
+	"github.com/tombolo-io/tombolo/internal/control/links/member"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
 
@@ -137,11 +138,8 @@ func features(cfg controlconf.Config) []manager.Feature {
 			}
 		}
 	}
-	if l := cfg.Links; l != nil {
-		if l.Host {
-			out = append(out, host.Feature())
-		}
-		// The feature of a member comes here: l.Cluster != "".
+	if l := cfg.Links; l != nil && l.Host {
+		out = append(out, host.Feature())
 	}
-	return out
+	return append(out, member.Features(cfg.Links)...)
 }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+)
+
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "tombolo"
+)
+
+// copied is what is to be changed in the own cluster, so that it has what the host cluster has. What is given has to be
+// all of it: what is missing there is removed here, if it is a copy.
+func copied(there, own linked) (out []change) {
+	for name, want := range there.clusters {
+		have := own.clusters[name]
+		if have == nil {
+			have = &objects.Cluster{}
+		}
+		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{want.Status, have.Status}); ok {
+			c.kind = v1alpha1.KindCluster
+			out = append(out, c)
+		}
+	}
+	for name, want := range there.nodes {
+		have := own.nodes[name]
+		if have == nil {
+			have = &objects.ClusterNode{}
+		}
+		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{want.Status, have.Status}); ok {
+			c.kind = v1alpha1.KindClusterNode
+			out = append(out, c)
+		}
+	}
+	for name, have := range own.clusters {
+		if there.clusters[name] == nil && isCopy(have) {
+			out = append(out, change{kind: v1alpha1.KindCluster, name: name, remove: have.UID})
+		}
+	}
+	for name, have := range own.nodes {
+		if there.nodes[name] == nil && isCopy(have) {
+			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
+		}
+	}
+	slices.SortFunc(out, compare)
+	return out
+}
+
+func isCopy(o metav1.Object) bool { return o.GetLabels()[labelManagedBy] == managedBy }
+
+// copyOf is how a copy has to be changed. An object that is its own copy is none: both are one cluster.
+//
+//	spec, status: as they should be, and as they are
+func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
+	c := change{name: want.GetName(), labels: map[string]string{labelManagedBy: managedBy}}
+	if have.GetUID() == want.GetUID() {
+		return c, false
+	}
+	if !isCopy(have) || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
+		c.spec = spec[0]
+	}
+	if !equality.Semantic.DeepEqual(status[0], status[1]) {
+		c.status = status[0]
+	}
+	return c, c.spec != nil || c.status != nil
+}
+
+// warned is what the host cluster has, or had, with the condition that it is not reached.
+func warned(there, own linked, cluster, why string, now time.Time) linked {
+	of := there.clusters[cluster]
+	if of == nil {
+		return there
+	}
+	changed := of.DeepCopy()
+	meta.SetStatusCondition(&changed.Status.Conditions, notReached(own.clusters[cluster], why, now))
+	out := linked{maps.Clone(there.clusters), there.nodes}
+	out.clusters[cluster] = changed
+	return out
+}
+
+// warning is the change by which the own cluster says that the host cluster is not reached, while nothing is known about
+// what that one has.
+func warning(own linked, cluster, why string, now time.Time) []change {
+	have := own.clusters[cluster]
+	if have == nil || !isCopy(have) || meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached) != nil {
+		return nil
+	}
+	status := have.Status.DeepCopy()
+	meta.SetStatusCondition(&status.Conditions, notReached(have, why, now))
+	return []change{{kind: v1alpha1.KindCluster, name: cluster, status: *status}}
+}
+
+// notReached is the condition. One that is there stays as it is.
+func notReached(have *objects.Cluster, why string, now time.Time) metav1.Condition {
+	if have != nil {
+		if last := meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached); last != nil {
+			return *last
+		}
+	}
+	return metav1.Condition{Type: objects.ConditionHostReached, Status: metav1.ConditionFalse,
+		Reason: objects.ReasonHostAway, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		Message: "the host cluster is not reached, and other clusters may have changed since: " + cut(why, 512)}
+}

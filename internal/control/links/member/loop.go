@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/watch"
+	"github.com/tombolo-io/tombolo/internal/link/share"
+)
+
+// The parts of a pass, for the log.
+const (
+	partHost   = "the host cluster"
+	partLinked = "that this cluster is linked"
+	partOwn    = "the objects of this cluster"
+	partCopies = "the copies of other clusters' objects"
+	partRanges = "the ranges of this cluster"
+	partStated = "what this cluster states at the host cluster"
+)
+
+// loop does passes: it is the one goroutine that decides.
+type loop struct {
+	cfg     controlconf.Links
+	there   *there
+	own     client.Client // without a cache
+	reader  reader
+	wake    *watch.Loop
+	notes   notes
+	learner *learner
+	nodes   *memo[node]
+	members *memo[v1alpha1.MemberSpec]
+
+	last *share.Shared        // what was decided last; nil: nothing since the start
+	told map[string]time.Time // when each node was last said to be heard, by the name of its object
+}
+
+// run does passes until ctx ends.
+func (l *loop) run(ctx context.Context) { l.wake.Run(ctx, l.pass) }
+
+// pass brings both clusters nearer to what they should have. It says when to look again; 0: when something changes.
+func (l *loop) pass(parent context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(parent, patient)
+	defer cancel()
+	away := l.there.away(ctx)
+	l.notes.say(partHost, away)
+	var all linked
+	from := l.there.whole()
+	if from != nil {
+		var err error
+		if all, err = readLinked(ctx, from); err != nil {
+			return l.failed(partHost, err)
+		}
+	}
+	whole := from != nil
+	if l.there.copies {
+		if err := l.copy(ctx, all, whole, away); err != nil {
+			l.failed(partCopies, err) // the host cluster gets to know what happens here in any case
+		} else {
+			l.notes.say(partCopies, nil)
+		}
+	}
+	if away != nil || !whole {
+		return l.there.pause()
+	}
+	again, err := l.state(ctx, all)
+	if err != nil {
+		if !answered(err) {
+			l.there.doubted(err)
+		}
+		return l.failed(partStated, err)
+	}
+	l.notes.say(partStated, nil)
+	if l.notes.fails(partCopies) {
+		return retry
+	}
+	return again
+}
+
+func (l *loop) failed(part string, err error) time.Duration {
+	l.notes.say(part, err)
+	return retry
+}
+
+// copy has the own cluster have what the host cluster has.
+func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) error {
+	own, err := readLinked(ctx, l.reader.ours)
+	if err != nil {
+		return err
+	}
+	switch now := time.Now(); {
+	case !whole && away != nil:
+		return do(ctx, l.own, warning(own, l.cfg.Cluster, why(away), now))
+	case !whole:
+		return nil
+	case away != nil:
+		all = warned(all, own, l.cfg.Cluster, why(away), now)
+	}
+	return do(ctx, l.own, copied(all, own))
+}
+
+// state has the host cluster have what this cluster states. It says when to look again.
+func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
+	of := all.clusters[l.cfg.Cluster]
+	if of == nil { // it is not linked, or no longer
+		l.last, l.told = nil, nil
+		if err := do(ctx, l.there.client, stated(l.cfg.Cluster, share.Shared{}, all, nil, time.Now())); err != nil {
+			return retry, err
+		}
+		l.notes.say(partLinked, fault.Newf(fault.CodeNotFound, "the host cluster has no Cluster %q", l.cfg.Cluster).
+			Hint("create it there"))
+		return 0, nil
+	}
+	l.notes.say(partLinked, nil)
+	f := l.facts(ctx, of, all)
+	if f == nil {
+		return retry, nil
+	}
+	s := share.Decide(*f)
+	changes := stated(l.cfg.Cluster, s, all, l.told, f.Now)
+	if c, differs := clusterStatus(s, of, f.Now); differs {
+		changes = append(changes, c)
+	}
+	l.last = &s
+	if err := do(ctx, l.there.client, changes); err != nil {
+		return retry, err
+	}
+	l.heard(changes)
+	again := heardEvery(len(s.Nodes))
+	if !s.Again.IsZero() {
+		again = min(again, max(time.Until(s.Again), time.Millisecond))
+	}
+	return again, nil
+}
+
+// facts are those that decide what this cluster states; nil: not all of them are known.
+func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) *share.Facts {
+	items, err := l.reader.list(ctx, kindNode)
+	if err != nil {
+		l.failed(partOwn, err)
+		return nil
+	}
+	nodes := l.nodes.all(items)
+	if items, err = l.reader.list(ctx, kindMember); err != nil {
+		l.failed(partOwn, err)
+		return nil
+	}
+	l.notes.say(partOwn, nil)
+	known, err := l.learner.ask(of.Spec, nodes)
+	l.notes.say(partRanges, err)
+	if known == nil { // the loop is woken
+		return nil
+	}
+	f := facts(nodes, l.members.all(items), *known)
+	f.Cluster, f.Spec, f.Gateways, f.Selector = l.cfg.Cluster, of.Spec, l.cfg.Gateways, l.cfg.Selector
+	f.Excludes = excludes(of.Spec.ExcludeSelector)
+	f.Now = time.Now()
+	switch {
+	case l.last != nil: // what the host cluster has may be older than what was written last
+		f.Away = l.last.Away
+		for _, n := range l.last.Nodes {
+			f.Before = append(f.Before, n.ClusterNodeSpec)
+		}
+	default:
+		for _, n := range all.nodes {
+			if n.Spec.ClusterName == l.cfg.Cluster {
+				f.Before = append(f.Before, n.Spec)
+			}
+		}
+	}
+	return &f
+}
+
+// heard notes which nodes were said to be heard.
+func (l *loop) heard(changes []change) {
+	if l.told == nil {
+		l.told = map[string]time.Time{}
+	}
+	for _, c := range changes {
+		if status, ok := c.status.(objects.ClusterNodeStatus); ok && status.LastHeard != nil {
+			l.told[c.name] = status.LastHeard.Time
+		}
+		if c.remove != "" {
+			delete(l.told, c.name)
+		}
+	}
+}
+
+// excludes is what a selector says about labels; nil: it cannot be read.
+func excludes(selector string) func(map[string]string) bool {
+	if selector == "" {
+		return func(map[string]string) bool { return false }
+	}
+	s, err := labels.Parse(selector)
+	if err != nil {
+		return nil
+	}
+	return func(of map[string]string) bool { return s.Matches(labels.Set(of)) }
+}

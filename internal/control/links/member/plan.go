@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/learn"
+	"github.com/tombolo-io/tombolo/internal/link/share"
+)
+
+// change is what is to be done to one object.
+type change struct {
+	kind, name   string
+	labels       map[string]string
+	spec, status any // nil: it stays
+	remove       types.UID
+}
+
+// stated is what is to be changed at the host cluster, so that it has what a cluster states about its nodes.
+//
+//	told: when each one was last said to be heard, by the name of the object
+func stated(cluster string, s share.Shared, there linked, told map[string]time.Time, now time.Time) (out []change) {
+	wanted := map[string]bool{}
+	every := heardEvery(len(s.Nodes))
+	for _, n := range s.Nodes {
+		name := v1alpha1.ClusterNodeName(cluster, n.NodeName)
+		wanted[name] = true
+		c := change{kind: v1alpha1.KindClusterNode, name: name}
+		have := there.nodes[name]
+		if have == nil {
+			have = &objects.ClusterNode{}
+		}
+		if !equality.Semantic.DeepEqual(have.Spec, n.ClusterNodeSpec) {
+			c.spec = n.ClusterNodeSpec
+		}
+		status := objects.ClusterNodeStatus{NodeStatus: objects.NodeNotReady}
+		heard := told[name]
+		if t := have.Status.LastHeard; t != nil && t.After(heard) {
+			heard = t.Time
+		}
+		due := false
+		if n.Ready {
+			status.NodeStatus = objects.NodeReady
+			if due = now.Sub(heard) >= every; due {
+				heard = now
+			}
+		}
+		if !heard.IsZero() {
+			status.LastHeard = &metav1.Time{Time: heard.Truncate(time.Second)}
+		}
+		if due || have.Status.NodeStatus != status.NodeStatus {
+			c.status = status
+		}
+		if c.spec != nil || c.status != nil {
+			out = append(out, c)
+		}
+	}
+	for name, have := range there.nodes {
+		if have.Spec.ClusterName == cluster && !wanted[name] {
+			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
+		}
+	}
+	slices.SortFunc(out, compare)
+	return out
+}
+
+// heardEvery is how often it is said that a node is heard: all of them together once in a second at most, since every
+// node of every cluster gets to know.
+func heardEvery(nodes int) time.Duration {
+	return max(time.Minute, time.Duration(nodes)*time.Second)
+}
+
+// compare has clusters changed before nodes, and what goes last.
+func compare(a, b change) int {
+	if gone := (a.remove != "") != (b.remove != ""); gone {
+		if a.remove != "" {
+			return 1
+		}
+		return -1
+	}
+	if c := strings.Compare(a.kind, b.kind); c != 0 {
+		return c
+	}
+	return strings.Compare(a.name, b.name)
+}
+
+// clusterStatus is what the status of the cluster has to be changed to.
+func clusterStatus(s share.Shared, have *objects.Cluster, now time.Time) (change, bool) {
+	c := metav1.Condition{Type: objects.ConditionReady, Status: metav1.ConditionFalse, Reason: s.Reason,
+		Message: s.Message, ObservedGeneration: have.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+	if s.Ready {
+		c.Status = metav1.ConditionTrue
+	}
+	last := meta.FindStatusCondition(have.Status.Conditions, c.Type)
+	if last != nil && last.Status == c.Status {
+		c.LastTransitionTime = last.LastTransitionTime
+	}
+	want := objects.ClusterStatus{ObservedGeneration: have.Generation, Conditions: []metav1.Condition{c},
+		PodCIDRs: learnedRanges(s.Pods), ServiceCIDRs: learnedRanges(s.Services), Gateways: s.Gateways}
+	is := objects.ClusterStatus{ObservedGeneration: have.Status.ObservedGeneration,
+		PodCIDRs: inOrder(have.Status.PodCIDRs), ServiceCIDRs: inOrder(have.Status.ServiceCIDRs),
+		Gateways: slices.Sorted(slices.Values(have.Status.Gateways))}
+	if last != nil {
+		is.Conditions = []metav1.Condition{*last}
+	}
+	return change{kind: v1alpha1.KindCluster, name: have.Name, status: want}, !equality.Semantic.DeepEqual(is, want)
+}
+
+func learnedRanges(in []share.Range) (out []objects.LearnedRange) {
+	for _, r := range in {
+		out = append(out, objects.LearnedRange{CIDR: v1alpha1.Range(r.Prefix.String()), Source: cut(r.From, mostSource)})
+	}
+	return inOrder(out)
+}
+
+// mostSource bounds where a range was learned, as the API server does.
+const mostSource = 320
+
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most-3], "") + "..."
+	}
+	return text
+}
+
+// inOrder sorts without a change of what is given: a list of the API server has an order of its own.
+func inOrder(in []objects.LearnedRange) []objects.LearnedRange {
+	out := slices.Clone(in)
+	slices.SortFunc(out, func(a, b objects.LearnedRange) int { return strings.Compare(string(a.CIDR), string(b.CIDR)) })
+	return out
+}
+
+// facts are those of the own cluster by which it is decided what it states.
+func facts(nodes map[string]node, members map[string]v1alpha1.MemberSpec, known learn.Result) (out share.Facts) {
+	for _, n := range nodes {
+		n.Pods = known.Nodes[n.Name]
+		out.Nodes = append(out.Nodes, n.Node)
+	}
+	out.Members = members
+	for _, r := range known.Ranges.Pods {
+		out.Pods = append(out.Pods, share.Range{Prefix: r.Prefix, From: r.From})
+	}
+	for _, r := range known.Ranges.Services {
+		out.Services = append(out.Services, share.Range{Prefix: r.Prefix, From: r.From})
+	}
+	for _, p := range known.Problems {
+		out.Problems = append(out.Problems, p.String())
+	}
+	return out
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/manager"
+)
+
+const (
+	// asked is how long the host cluster may take for an answer before it counts as away.
+	asked = 5 * time.Second
+	// mostWait bounds the time between two tries to reach it.
+	mostWait = 20 * time.Second
+)
+
+// there is the host cluster.
+type there struct {
+	client client.Client // without a cache
+	config *rest.Config
+	copies bool // it is another cluster than the own one
+	name   string
+	wake   func()
+	again  chan struct{} // follow it anew
+
+	mu     sync.Mutex
+	cache  cache.Cache
+	synced []func() bool // of what is followed; nil: nothing is yet
+	doubt  error         // why it may be away
+	gone   bool          // it was away
+	tries  int
+}
+
+func newThere(cfg controlconf.Links, h manager.Host) (*there, error) {
+	out := &there{name: cfg.Cluster, config: h.GetConfig(), again: make(chan struct{}, 1)}
+	var err error
+	if cfg.HostKubeconfig != "" {
+		if out.config, err = remote(cfg.HostKubeconfig, h.GetConfig()); err != nil {
+			return nil, err
+		}
+		out.copies = true
+	}
+	out.client, err = client.New(out.config, client.Options{Scheme: h.GetScheme()})
+	return out, err
+}
+
+func remote(file string, own *rest.Config) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fault.New(fault.CodeConfig, "it is not known how to reach the host cluster").Because(err).
+			Hint("correct features.links.hostKubeconfig")
+	}
+	config.UserAgent, config.QPS, config.Burst = own.UserAgent, own.QPS, own.Burst
+	return config, nil
+}
+
+// run follows the objects of the host cluster until ctx ends. One that was away is followed anew: libraries wait up to a
+// minute until they ask again.
+func (t *there) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		c, err := cache.New(t.config, cache.Options{Scheme: t.client.Scheme(), Mapper: t.client.RESTMapper(),
+			DefaultTransform: cache.TransformStripManagedFields(), DefaultWatchErrorHandler: t.broke})
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.cache, t.synced = c, nil
+		t.mu.Unlock()
+		g := run.NewGroup(ctx)
+		g.Go("cache", c.Start)
+		g.Go("kinds", func(ctx context.Context) error {
+			for !t.follow(ctx, c) {
+				if !run.Wait(ctx, t.pause()) {
+					return nil
+				}
+			}
+			return nil
+		})
+		g.Go("anew", func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+			case <-t.again:
+				g.Stop()
+			}
+			return nil
+		})
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broke is what reading objects ended with. That a watch ends is nothing unusual.
+func (t *there) broke(_ context.Context, _ *toolscache.Reflector, err error) {
+	if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.doubted(err)
+	}
+}
+
+// follow begins to follow, if the API server has the kinds.
+func (t *there) follow(ctx context.Context, c cache.Cache) bool {
+	var synced []func() bool
+	for _, kind := range []client.Object{&objects.Cluster{}, &objects.ClusterNode{}} {
+		i, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+				AddFunc: func(any) { t.wake() }, DeleteFunc: func(any) { t.wake() }, UpdateFunc: func(any, any) { t.wake() },
+			})
+		}
+		if err != nil {
+			t.doubted(err)
+			return false
+		}
+		synced = append(synced, i.HasSynced)
+	}
+	t.mu.Lock()
+	t.synced = synced
+	t.mu.Unlock()
+	t.wake()
+	return true
+}
+
+// doubted notes that the host cluster may be away.
+func (t *there) doubted(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.doubt == nil {
+		t.doubt = err
+		t.wake()
+	}
+}
+
+// whole is a reader of all objects of the host cluster: what it does not have is not there. It is nil as long as not all
+// of them were read.
+func (t *there) whole() client.Reader {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.complete() {
+		return nil
+	}
+	return t.cache
+}
+
+// complete reports whether all objects were read; mu is held.
+func (t *there) complete() bool {
+	for _, synced := range t.synced {
+		if !synced() {
+			return false
+		}
+	}
+	return len(t.synced) > 0
+}
+
+// away says why the host cluster cannot be used. One that is in doubt is asked.
+func (t *there) away(ctx context.Context) error {
+	t.mu.Lock()
+	doubt := t.doubt
+	t.mu.Unlock()
+	if doubt == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, asked)
+	defer cancel()
+	err := client.IgnoreNotFound(t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{}))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch complete := t.complete(); {
+	case err != nil:
+		t.doubt, t.gone = err, t.gone || complete
+		return err
+	case !complete: // it answers, but does not give its objects
+		return doubt
+	case t.gone:
+		t.synced = nil // what is known is old
+		select {
+		case t.again <- struct{}{}:
+		default:
+		}
+	}
+	t.doubt, t.gone, t.tries = nil, false, 0
+	return nil
+}
+
+// pause is how long to wait before the next try.
+func (t *there) pause() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tries++
+	return run.Backoff(t.tries, mostWait, rand.Float64())
+}
