@@ -39,6 +39,8 @@ type loop struct {
 	nodes   *memo[node]
 	members *memo[v1alpha1.MemberSpec]
 
+	stumbled bool // the host cluster did not take what was written last
+
 	last *share.Shared        // what was decided last; nil: nothing since the start
 	told map[string]time.Time // when each node was last said to be heard, by the name of its object
 }
@@ -72,9 +74,11 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		return l.there.pause()
 	}
 	again, err := l.state(ctx, all)
-	if err != nil {
-		if !answered(err) {
-			l.there.doubted(err)
+	first := !l.stumbled
+	if l.stumbled = err != nil; err != nil {
+		if first && !answered(err) { // it may have gone away this moment: the next pass asks
+			l.there.suspect(err)
+			return gather
 		}
 		return l.failed(partStated, err)
 	}

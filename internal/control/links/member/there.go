@@ -27,6 +27,8 @@ import (
 const (
 	// asked is how long the host cluster may take for an answer before it counts as away.
 	asked = 5 * time.Second
+	// look is how often it is asked whether it is there: libraries do not say that it refuses connections.
+	look = 3 * time.Second
 	// mostWait bounds the time between two tries to reach it.
 	mostWait = 20 * time.Second
 )
@@ -93,6 +95,14 @@ func (t *there) run(ctx context.Context) error {
 			}
 			return nil
 		})
+		g.Go("look", func(ctx context.Context) error {
+			for run.Wait(ctx, look) {
+				if err := t.ask(ctx); err != nil && ctx.Err() == nil {
+					t.doubted(err)
+				}
+			}
+			return nil
+		})
 		g.Go("anew", func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -138,14 +148,22 @@ func (t *there) follow(ctx context.Context, c cache.Cache) bool {
 	return true
 }
 
-// doubted notes that the host cluster may be away.
+// doubted notes that the host cluster may be away, and has the loop ask it.
 func (t *there) doubted(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.doubt == nil {
-		t.doubt = err
+	if t.suspect(err) {
 		t.wake()
 	}
+}
+
+// suspect notes that the host cluster may be away. It reports whether that is new.
+func (t *there) suspect(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.doubt != nil {
+		return false
+	}
+	t.doubt = err
+	return true
 }
 
 // whole is a reader of all objects of the host cluster: what it does not have is not there. It is nil as long as not all
@@ -177,9 +195,7 @@ func (t *there) away(ctx context.Context) error {
 	if doubt == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, asked)
-	defer cancel()
-	err := client.IgnoreNotFound(t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{}))
+	err := t.ask(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch complete := t.complete(); {
@@ -197,6 +213,13 @@ func (t *there) away(ctx context.Context) error {
 	}
 	t.doubt, t.gone, t.tries = nil, false, 0
 	return nil
+}
+
+// ask asks the host cluster.
+func (t *there) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, asked)
+	defer cancel()
+	return client.IgnoreNotFound(t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{}))
 }
 
 // pause is how long to wait before the next try.
