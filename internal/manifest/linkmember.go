@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 )
 
-// memberOfLinks are the rights everywhere of a controller whose cluster is linked: it reads nodes, members and what tells
-// the ranges of pods and services, and writes the objects of all linked clusters for this cluster's nodes.
+// memberOfLinks are the rights everywhere of a controller whose cluster is linked: it reads nodes, members and what
+// tells the ranges of pods and services, and writes the objects of all linked clusters for this cluster's nodes.
 func memberOfLinks() []roleRule {
 	list := []string{"list"}
 	var configs []string
@@ -63,7 +63,7 @@ func (o ControllerOptions) hostCredentials(pod *podTemplate) {
 func (p *problems) hostPlace(o ControllerOptions) {
 	dir := path.Dir(o.HostKubeconfig)
 	if o.HostKubeconfig != "" && (!path.IsAbs(o.HostKubeconfig) || dir == "/" || path.Clean(dir) == configDir) {
-		p.add("config", "features.links.hostKubeconfig is %q, and must be in a folder of its own, such as /etc/tombolo-host/kubeconfig",
-			o.HostKubeconfig)
+		p.add("config", "features.links.hostKubeconfig is %q, and must be in a folder of its own, such as "+
+			"/etc/tombolo-host/kubeconfig", o.HostKubeconfig)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package share decides what a linked cluster states about itself to the others: its nodes, which of them are its
-// gateways, and its ranges. It reads values only; what they are read from, and written to, is the business of others.
+// gateways, and its ranges. It does not read or write objects: it knows values only.
 package share
 
 import (

@@ -89,11 +89,12 @@ func warned(there, own linked, cluster, why string, now time.Time) linked {
 	return out
 }
 
-// warning is the change by which the own cluster says that the host cluster is not reached, while nothing is known about
-// what that one has.
+// warning is the change by which the own cluster says that the host cluster is not reached, while nothing is known
+// about what that one has.
 func warning(own linked, cluster, why string, now time.Time) []change {
 	have := own.clusters[cluster]
-	if have == nil || !isCopy(have) || meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached) != nil {
+	if have == nil || !isCopy(have) ||
+		meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached) != nil {
 		return nil
 	}
 	status := have.Status.DeepCopy()

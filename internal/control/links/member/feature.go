@@ -64,8 +64,9 @@ func (x leader) Start(ctx context.Context) error {
 	g.Go("ranges", func(ctx context.Context) error { x.loop.learner.run(ctx); return nil })
 	g.Go("linked cluster", func(ctx context.Context) error {
 		return watch.Source{
-			Host: x.host, Log: x.host.Log, Theirs: []schema.GroupKind{{Kind: kindNode}, {Group: objects.GroupVersion().Group, Kind: kindMember}},
-			Ours: []client.Object{&objects.Cluster{}, &objects.ClusterNode{}}, Options: options, Same: same,
+			Host: x.host, Log: x.host.Log,
+			Theirs: []schema.GroupKind{{Kind: kindNode}, {Group: objects.GroupVersion().Group, Kind: kindMember}},
+			Ours:   []client.Object{&objects.Cluster{}, &objects.ClusterNode{}}, Options: options, Same: same,
 			Wake: x.loop.wake.Wake, Until: "this cluster is not linked",
 		}.Run(ctx, func(theirs cache.Cache, versions []schema.GroupVersionKind) error {
 			x.loop.reader = reader{theirs: theirs, ours: x.host.GetCache(), kinds: versions}

@@ -72,7 +72,7 @@ func (f *federation) quiet(t *testing.T) {
 	before := at()
 	eventually(t, "the last writes", func() string {
 		last := before
-		time.Sleep(200 * time.Millisecond)
+		<-time.After(200 * time.Millisecond)
 		if before = at(); !slices.Equal(last, before) {
 			return "something is written"
 		}
@@ -90,7 +90,7 @@ func (f *federation) quiet(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	if now := at(); !slices.Equal(now, before) {
 		t.Errorf("written without need: %q, before %q", now, before)
 	}
@@ -200,7 +200,7 @@ func (f *federation) hostAway(t *testing.T) {
 	f.a.node(t, "a4", "10.1.4.0/24", "198.51.100.4", 1)
 	f.b.ready(t, "b1", false)
 	f.b.node(t, "b2", "10.2.2.0/24", "198.51.100.12", 2)
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	if now := f.b.states(t); now != before {
 		t.Errorf("without the host b has %q, before %q", now, before)
 	}

@@ -97,7 +97,8 @@ func compare(a, b change) int {
 // clusterStatus is what the status of the cluster has to be changed to.
 func clusterStatus(s share.Shared, have *objects.Cluster, now time.Time) (change, bool) {
 	c := metav1.Condition{Type: objects.ConditionReady, Status: metav1.ConditionFalse, Reason: s.Reason,
-		Message: s.Message, ObservedGeneration: have.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+		Message: s.Message, ObservedGeneration: have.Generation,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 	if s.Ready {
 		c.Status = metav1.ConditionTrue
 	}

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -92,68 +93,78 @@ func start(t *testing.T, names ...string) []*api {
 			StartTimeout: time.Minute, StopTimeout: time.Minute}
 		a.Configure().Set("etcd-prefix", "/"+name).Set("service-cluster-ip-range", fmt.Sprintf("10.10%d.0.0/16", i))
 		out[i] = &api{name: name, plane: &envtest.ControlPlane{APIServer: a}}
-		all.Go(func() { failed[i] = a.Start() })
+		all.Go(func() {
+			if failed[i] = a.Start(); failed[i] == nil {
+				failed[i] = out[i].admit(t)
+			}
+		})
 	}
 	all.Wait()
-	for i, x := range out {
-		if failed[i] != nil {
-			t.Fatal(failed[i])
-		}
+	if err := errors.Join(failed...); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range out {
 		t.Cleanup(func() { _ = x.plane.APIServer.Stop() })
-		user, err := x.plane.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.config = user.Config()
 		at := x.plane.APIServer.SecureServing.ListenAddr
 		x.way = &way{to: net.JoinHostPort(at.Address, at.Port)}
 		x.way.open(t)
 		t.Cleanup(x.way.cut)
-		if x.Client, err = client.New(x.config, client.Options{Scheme: scheme(t)}); err != nil {
-			t.Fatal(err)
-		}
-		x.install(t)
 	}
 	return out
 }
 
-// install applies the kinds and the rights of the manifests.
-func (x *api) install(t *testing.T) {
-	t.Helper()
+// admit makes a client of an administrator, and applies the kinds and the rights of the manifests.
+func (x *api) admit(t *testing.T) error {
+	user, err := x.plane.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: -1})
+	if err != nil {
+		return err
+	}
+	x.config = user.Config()
+	if x.Client, err = client.New(x.config, client.Options{Scheme: scheme(t)}); err != nil {
+		return err
+	}
 	o := manifest.ControllerDefaults()
 	o.Image, o.Linked = "registry.example/tombolo:v1", true
 	text, err := manifest.Controller(o)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	members, err := manifest.Members(manifest.MembersOptions{Kubelets: true})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
+	needed := []string{"clusters.tombolo.dev", "clusternodes.tombolo.dev", "members.tombolo.dev"}
 	for doc := range bytes.SplitSeq(slices.Concat(text, []byte("---\n"), members), []byte("---\n")) {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
-			t.Fatal(err)
+			return err
 		}
-		if strings.Contains(u.GetKind(), "Role") || slices.Contains([]string{"CustomResourceDefinition", "Namespace"}, u.GetKind()) {
+		if kind := u.GetKind(); strings.Contains(kind, "Role") || kind == "Namespace" ||
+			kind == "CustomResourceDefinition" && slices.Contains(needed, u.GetName()) {
 			if err := x.Create(t.Context(), u); err != nil {
-				t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+				return fmt.Errorf("%s %s: %w", kind, u.GetName(), err)
 			}
 		}
 	}
-	eventually(t, "the kinds are there", func() string {
-		for _, l := range []client.ObjectList{&objects.ClusterList{}, &objects.ClusterNodeList{}} {
-			if err := x.List(t.Context(), l); err != nil {
-				return err.Error()
-			}
+	for range 1000 {
+		if err = x.serves(t); err == nil {
+			break
 		}
-		l := &unstructured.UnstructuredList{}
-		l.SetGroupVersionKind(objects.GroupVersion().WithKind("MemberList"))
+		<-time.After(20 * time.Millisecond)
+	}
+	return err
+}
+
+// serves asks for the kinds.
+func (x *api) serves(t *testing.T) error {
+	members := &unstructured.UnstructuredList{}
+	members.SetGroupVersionKind(objects.GroupVersion().WithKind("MemberList"))
+	for _, l := range []client.ObjectList{&objects.ClusterList{}, &objects.ClusterNodeList{}, members} {
 		if err := x.List(t.Context(), l); err != nil {
-			return err.Error()
+			return err
 		}
-		return ""
-	})
+	}
+	return nil
 }
 
 const hostRights = `
@@ -317,7 +328,7 @@ func eventually(t *testing.T, what string, check func() (missing string)) time.D
 		if took > 40*time.Second {
 			t.Fatalf("%s: not after %v: %s", what, took.Round(time.Millisecond), missing)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

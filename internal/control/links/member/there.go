@@ -73,8 +73,8 @@ func remote(file string, own *rest.Config) (*rest.Config, error) {
 	return config, nil
 }
 
-// run follows the objects of the host cluster until ctx ends. One that was away is followed anew: libraries wait up to a
-// minute until they ask again.
+// run follows the objects of the host cluster until ctx ends. One that was away is followed anew: libraries wait up to
+// a minute until they ask again.
 func (t *there) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		c, err := cache.New(t.config, cache.Options{Scheme: t.client.Scheme(), Mapper: t.client.RESTMapper(),
@@ -166,19 +166,19 @@ func (t *there) suspect(err error) bool {
 	return true
 }
 
-// whole is a reader of all objects of the host cluster: what it does not have is not there. It is nil as long as not all
-// of them were read.
+// whole is a reader of all objects of the host cluster: what it does not have is not there. It is nil as long as not
+// all of them were read.
 func (t *there) whole() client.Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.complete() {
+	if !t.completeLocked() {
 		return nil
 	}
 	return t.cache
 }
 
-// complete reports whether all objects were read; mu is held.
-func (t *there) complete() bool {
+// completeLocked reports whether all objects were read; mu is held.
+func (t *there) completeLocked() bool {
 	for _, synced := range t.synced {
 		if !synced() {
 			return false
@@ -198,7 +198,7 @@ func (t *there) away(ctx context.Context) error {
 	err := t.ask(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch complete := t.complete(); {
+	switch complete := t.completeLocked(); {
 	case err != nil:
 		t.doubt, t.gone = err, t.gone || complete
 		return err

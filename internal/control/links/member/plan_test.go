@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/share"
+)
+
+func nothing() linked {
+	return linked{map[string]*objects.Cluster{}, map[string]*objects.ClusterNode{}}
+}
+
+// put adds a Cluster and one of its nodes.
+func (l linked) put(cluster, node, uid string, copied bool) linked {
+	c, n := &objects.Cluster{}, &objects.ClusterNode{}
+	c.Name, c.UID = cluster, types.UID(uid+"1")
+	n.Name, n.UID = cluster+"."+node, types.UID(uid+"2")
+	n.Spec = v1alpha1.ClusterNodeSpec{ClusterName: cluster, NodeName: node}
+	if copied {
+		c.Labels = map[string]string{labelManagedBy: managedBy}
+		n.Labels = c.Labels
+	}
+	l.clusters[c.Name], l.nodes[n.Name] = c, n
+	return l
+}
+
+func said(changes []change) string {
+	var out []string
+	for _, c := range changes {
+		what := c.kind + " " + c.name
+		if c.spec != nil {
+			what += " spec"
+		}
+		if c.status != nil {
+			what += " status"
+		}
+		if c.remove != "" {
+			what += " remove " + string(c.remove)
+		}
+		out = append(out, what)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestCopied(t *testing.T) {
+	ready := nothing().put("a", "x", "h", false)
+	ready.nodes["a.x"].Status.NodeStatus = objects.NodeReady
+	for name, c := range map[string]struct {
+		there, own linked
+		want       string
+	}{
+		"nothing":           {nothing(), nothing(), ""},
+		"new":               {ready, nothing(), "Cluster a spec, ClusterNode a.x spec status"},
+		"as it is":          {ready, nothing().put("b", "x", "o", false), "Cluster a spec, ClusterNode a.x spec status"},
+		"only the status":   {ready, nothing().put("a", "x", "o", true), "ClusterNode a.x status"},
+		"without the label": {nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", false), "Cluster a spec, ClusterNode a.x spec"},
+		"gone":              {nothing(), nothing().put("a", "x", "o", true), "Cluster a remove o1, ClusterNode a.x remove o2"},
+		"somebody else's":   {nothing(), nothing().put("a", "x", "o", false), ""},
+		"one cluster":       {ready, nothing().put("a", "x", "h", false), ""},
+	} {
+		if got := said(copied(c.there, c.own)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestStated(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	s := share.Shared{Nodes: []share.Stated{{Ready: true,
+		ClusterNodeSpec: v1alpha1.ClusterNodeSpec{ClusterName: "a", NodeName: "x"}}}}
+	there := nothing().put("a", "x", "h", false).put("b", "y", "i", false)
+	told := map[string]time.Time{"a.x": now.Add(-time.Minute + 1)}
+	is := func(what, want string) {
+		t.Helper()
+		if got := said(stated("a", s, there, told, now)); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	is("it is ready", "ClusterNode a.x status")
+	there.nodes["a.x"].Status.NodeStatus = objects.NodeReady
+	is("and that is known", "")
+	told["a.x"] = now.Add(-time.Minute)
+	is("it was last said to be heard a minute ago", "ClusterNode a.x status")
+	s.Nodes[0].Ready = false
+	is("it is not ready", "ClusterNode a.x status")
+	s.Nodes[0].PodCIDRs = []string{"10.0.0.0/8"}
+	is("other ranges", "ClusterNode a.x spec status")
+	s.Nodes = nil
+	is("it is gone", "ClusterNode a.x remove h2")
+	if every := heardEvery(600); every != 10*time.Minute {
+		t.Errorf("600 nodes are said to be heard every %v", every)
+	}
+}
+
+func TestClusterStatus(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	have := &objects.Cluster{}
+	have.Generation = 2
+	s := share.Shared{Gateways: []string{"x"}, Verdict: share.Verdict{Ready: true, Reason: share.InForce, Message: "well"}}
+	c, differs := clusterStatus(s, have, now)
+	status, ok := c.status.(objects.ClusterStatus)
+	if !differs || !ok || fmt.Sprint(status.Gateways) != "[x]" || status.Conditions[0].Status != "True" {
+		t.Fatalf("%v %+v", differs, c)
+	}
+	have.Status = status
+	have.Status.Mapped = []objects.MappedRange{{CIDR: "10.0.0.0/8", As: "11.0.0.0/8"}} // the host's controller's
+	if _, differs := clusterStatus(s, have, now.Add(time.Hour)); differs {
+		t.Error("it differs from itself")
+	}
+	s.Message = "still well"
+	c, differs = clusterStatus(s, have, now.Add(time.Hour))
+	if status, ok = c.status.(objects.ClusterStatus); !differs || !ok || status.Mapped != nil ||
+		!status.Conditions[0].LastTransitionTime.Time.Equal(now) {
+		t.Errorf("%v %+v", differs, c)
+	}
+}
+
+func TestWarned(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", true)
+	if got := said(copied(warned(there, own, "a", "refused", now), own)); got != "Cluster a status" {
+		t.Errorf("%q", got)
+	}
+	got := warning(own, "a", "refused", now)
+	if said(got) != "Cluster a status" {
+		t.Fatalf("%q", said(got))
+	}
+	status, ok := got[0].status.(objects.ClusterStatus)
+	if !ok {
+		t.Fatalf("%T", got[0].status)
+	}
+	own.clusters["a"].Status = status
+	for _, changes := range [][]change{warning(own, "a", "another reason", now.Add(time.Hour)),
+		copied(warned(there, own, "a", "another reason", now.Add(time.Hour)), own)} {
+		if len(changes) > 0 {
+			t.Errorf("warned once more: %q", said(changes))
+		}
+	}
+	if got := said(copied(there, own)); got != "Cluster a status" {
+		t.Errorf("the host is back: %q", got)
+	}
+}
+
+func TestExcludes(t *testing.T) {
+	for selector, want := range map[string]string{"": "false", "a=b": "true", "a in (b, c), !d": "true", "a!=b": "false"} {
+		if got := fmt.Sprint(excludes(selector)(map[string]string{"a": "b"})); got != want {
+			t.Errorf("%q: %s", selector, got)
+		}
+	}
+	if excludes("a in (") != nil {
+		t.Error("a selector that cannot be read excludes something")
+	}
+}
