@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -139,13 +140,17 @@ func (f *Federation) stir() {
 // decideLocked makes the view of the objects; mu is held.
 func (f *Federation) decideLocked() {
 	view := reach.View{Self: f.o.Self}
+	pods := map[string][]netip.Prefix{} // of clusters
 	for _, c := range f.clusters.goodLocked() {
 		view.Clusters = append(view.Clusters, c.value)
+		pods[c.value.Name] = c.value.Pods
 	}
 	ours := map[member.Key]bool{} // of the own cluster's nodes
 	nodes := f.nodes.goodLocked()
 	for _, n := range nodes {
-		view.Nodes = append(view.Nodes, n.value.Node)
+		node := n.value.Node
+		node.Pods = within(node.Pods, pods[node.Cluster])
+		view.Nodes = append(view.Nodes, node)
 		ours[n.value.Key] = ours[n.value.Key] || n.value.Cluster == f.o.Self.Cluster
 	}
 	var said []roster.Said
@@ -165,6 +170,16 @@ func (f *Federation) decideLocked() {
 	}
 	f.clashes = clashes
 	f.view, f.said = view, said
+}
+
+// within are those of a node's ranges that its cluster has: a node cannot take others, whatever its object says.
+func within(ranges, of []netip.Prefix) (out []netip.Prefix) {
+	for _, p := range ranges {
+		if slices.ContainsFunc(of, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // Status is how each part does.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -80,11 +81,12 @@ func TestReadCluster(t *testing.T) {
 		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
 		"status":{"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
 	for name, c := range map[string]struct{ from, to, want string }{
-		"as it is":     {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"p2p":          {"gateway", "p2p", "false [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"IPv6 alone":   {`"networkType"`, `"ipFamily":"ipv6","networkType"`, "true [fd01::/48] [] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"refused":      {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"False","message":"east has them"}],`, "east has them"},
-		"accepted":     {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],`, "true [10.1.0.0/16 fd01::/48]"},
+		"as it is":   {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"p2p":        {"gateway", "p2p", "false [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"IPv6 alone": {`"networkType"`, `"ipFamily":"ipv6","networkType"`, "true [fd01::/48] [] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"refused":    {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"False","message":"east has them"}],`, "east has them"},
+		"accepted": {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["10.1.0.0/16","240.1.0.0/16"],`,
+			"true [10.1.0.0/16] [] ["},
 		"another size": {"240.1.0.0/16", "240.1.0.0/24", "smaller"},
 		"no range":     {"10.96.0.0/16", "10.96.0.0", "no CIDR"},
 		"mapped by the host": {`"status":{`, `"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.7.0.0/16"}],`,
@@ -98,6 +100,19 @@ func TestReadCluster(t *testing.T) {
 		if !strings.Contains(text, c.want) {
 			t.Errorf("%s: %s, want %s", name, text, c.want)
 		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	prefix := func(texts ...string) (out []netip.Prefix) {
+		for _, s := range texts {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	got := within(prefix("10.1.2.0/24", "10.0.0.0/8", "8.8.8.0/24", "fd01::/64", "10.1.0.0/16"), prefix("10.1.0.0/16", "fd01::/48"))
+	if fmt.Sprint(got) != "[10.1.2.0/24 fd01::/64 10.1.0.0/16]" {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -44,6 +44,8 @@ type clusterObject struct {
 			CIDR string `json:"cidr"`
 			As   string `json:"as"`
 		} `json:"mapped,omitempty"`
+		// Accepted are the ranges that the host cluster has accepted, whatever the member states just now.
+		Accepted   []string    `json:"accepted,omitempty"`
 		Conditions []condition `json:"conditions,omitempty"`
 	} `json:"status,omitempty"`
 }
@@ -73,17 +75,19 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		return out, refused(v1alpha1.KindCluster, "", "it cannot be read: %v", err)
 	}
 	name := o.Metadata.Name
+	judged := false
 	for _, c := range o.Status.Conditions {
-		if c.Type == "RangesAccepted" && c.Status == "False" {
+		if judged = judged || c.Type == "RangesAccepted"; c.Type == "RangesAccepted" && c.Status == "False" {
 			return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", c.Message)
 		}
 	}
+	accepted := func(p netip.Prefix) bool { return !judged || slices.Contains(o.Status.Accepted, p.String()) }
 	out = reach.Cluster{Name: name, Gateway: o.Spec.NetworkType == v1alpha1.NetworkGateway}
 	take := func(into *[]netip.Prefix, cidr string) {
 		p, bad := parse(cidr)
 		if bad != nil {
 			err = refused(v1alpha1.KindCluster, name, "%v", bad)
-		} else if linked(o.Spec.IPFamily, p) && !slices.Contains(*into, p) {
+		} else if linked(o.Spec.IPFamily, p) && accepted(p) && !slices.Contains(*into, p) {
 			*into = append(*into, p)
 		}
 	}
