@@ -243,7 +243,7 @@ func TestCompletionOffersNoFilesWhereNoneAreMeant(t *testing.T) {
 		"ping ": noFile, "status ": noFile, "connect ": noFile, "connect c1 ": noFile, "egress-config ": noFile, "token revoke ": noFile,
 		"token create --cluster ": noFile, "demo ": noFile, "hub --listen ": noFile,
 		"config validate ": files, "hub --config ": files, "hub --state-dir ": files, "certificate issue --out ": files,
-		"certificate issue --role ": "operator\nclient\nroute\nedge\nvpn-server\nvpn-client\n" + noFile, "config print --role ": "hub\nagent\ndiscovery\nmesh\nmembers\npolicy\nedge\ntenant\ncontroller\nroute\nvpn-server\nvpn-client\nvpn-forward\nvpn-routes\n" + noFile,
+		"certificate issue --role ": "operator\nclient\nroute\nedge\nvpn-server\nvpn-client\nendpoint\n" + noFile, "config print --role ": "hub\nagent\ndiscovery\nmesh\nmembers\npolicy\nedge\ntenant\ncontroller\nroute\nvpn-server\nvpn-client\nvpn-forward\nvpn-routes\n" + noFile,
 		"hub --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile, "agent --log-level ": "debug\ninfo\nwarn\nerror\n" + noFile,
 		"route manifest --kind ": "sidecar\ndeployment\n" + noFile, "route manifest --only ": "objects\npatch\n" + noFile, "route manifest --hub ": noFile, "route manifest --out ": files,
 		"vpn manifest server --handshake ": "auth\ncrypt\nnone\n" + noFile, "vpn manifest client --protocol ": "tcp\nudp\n" + noFile, "vpn manifest client --identity ": files,

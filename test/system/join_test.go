@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/trust"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
@@ -255,7 +256,7 @@ func TestJoinRequestThatIsNone(t *testing.T) {
 		"CSR of junk":  {admin.JoinRequest{TokenID: j.TokenID, Secret: j.Secret, CSR: "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"}, fault.CodeRequest},
 		"unknown keys": {map[string]string{"tokenID": "x", "role": "operator"}, fault.CodeRequest},
 		"an array":     {[]int{1, 2}, fault.CodeRequest},
-		"too large":    {admin.JoinRequest{CSR: strings.Repeat("x", 64<<10)}, fault.CodeRequest},
+		"too large":    {admin.JoinRequest{CSR: strings.Repeat("x", limit.JoinBody)}, fault.CodeRequest},
 	} {
 		_, err := postJoin(runtest.Within(t), h.listen, "/v1/join", c.body, cfg)
 		if !fault.Has(err, c.code) {
