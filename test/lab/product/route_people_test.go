@@ -16,13 +16,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
-// copied is what is copied out of a cluster, in MiB: 500 MB.
-const copied = 477
+// copied is what is copied out of a cluster, in MiB: 500 MB. copyWithin bounds it: other tests have the processors too.
+const (
+	copied     = 477
+	copyWithin = 3 * time.Minute
+)
 
 // TestRouteForPeople: Prometheus scrapes both clusters, whose ranges are equal, by plain addresses; curl, dig and ping
 // are what they are everywhere, and a copy of 500 MB arrives whole.
@@ -45,7 +49,7 @@ scrape_configs:
 	prometheus.process = labtest.Start(t, r.host, prometheus.log, nil, "prometheus", "--config.file="+config,
 		"--storage.tsdb.path="+filepath.Join(r.dir, "tsdb"), "--web.listen-address=127.0.0.1:9090")
 	run := func(words ...string) (string, error) {
-		return labtest.Run(r.host, startWithin, nil, words[0], words[1:]...)
+		return labtest.Run(r.host, copyWithin, nil, words[0], words[1:]...)
 	}
 	r.eventually("Prometheus has scraped both clusters", reconnectWithin, prometheus, func() error {
 		out, err := run("curl", "-sS", "--max-time", "5", "http://127.0.0.1:9090/api/v1/query?query=where_is_this")
