@@ -76,19 +76,27 @@ func TestElasticAddress(t *testing.T) {
 	}
 }
 
+// acceptedJSON is a Cluster whose range the host cluster has accepted.
+func acceptedJSON(spec string) string {
+	return `{"spec":` + spec + `,"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["10.1.0.0/16"],
+		"podCIDRs":[{"cidr":"10.1.0.0/16"}]}}`
+}
+
 func TestReadCluster(t *testing.T) {
 	const good = `{"metadata":{"name":"west"},"spec":{"networkType":"gateway","clusterPodCIDRs":["10.1.0.0/16"],
 		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
-		"status":{"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
+		"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["10.1.0.0/16","fd01::/48","10.96.0.0/16"],
+		"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
 	for name, c := range map[string]struct{ from, to, want string }{
-		"as it is":   {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"p2p":        {"gateway", "p2p", "false [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"IPv6 alone": {`"networkType"`, `"ipFamily":"ipv6","networkType"`, "true [fd01::/48] [] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"refused":    {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"False","message":"east has them"}],`, "east has them"},
-		"accepted": {`"status":{`, `"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["10.1.0.0/16","240.1.0.0/16"],`,
-			"true [10.1.0.0/16] [] ["},
+		"as it is":     {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"p2p":          {"gateway", "p2p", "false [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"IPv6 alone":   {`"networkType"`, `"ipFamily":"ipv6","networkType"`, "true [fd01::/48] [] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"refused":      {`"status":"True"`, `"status":"False","message":"east has them"`, "east has them"},
+		"not judged":   {`"RangesAccepted"`, `"Ready"`, "not accepted its ranges yet"},
+		"no name":      {`"west"`, `""`, "has no name"},
+		"one accepted": {`"fd01::/48","10.96.0.0/16"]`, `"240.1.0.0/16"]`, "true [10.1.0.0/16] [] ["},
 		"another size": {"240.1.0.0/16", "240.1.0.0/24", "smaller"},
-		"no range":     {"10.96.0.0/16", "10.96.0.0", "no CIDR"},
+		"no range":     {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
 		"mapped by the host": {`"status":{`, `"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.7.0.0/16"}],`,
 			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.7.0.0/16]"},
 	} {
@@ -140,8 +148,8 @@ func TestFederation(t *testing.T) {
 				}
 			}})
 	}
-	api.Put(kubetest.Clusters, "east", `{"spec":{}}`)
-	api.Put(kubetest.Clusters, "west", `{"spec":{"networkType":"gateway"}}`)
+	api.Put(kubetest.Clusters, "east", acceptedJSON(`{}`))
+	api.Put(kubetest.Clusters, "west", acceptedJSON(`{"networkType":"gateway"}`))
 	api.Put(kubetest.ClusterNodes, "east.a", nodeJSON("east", "a", 1))
 	api.Put(kubetest.ClusterNodes, "west.b", nodeJSON("west", "b", 2))
 	f := make()

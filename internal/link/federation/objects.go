@@ -75,13 +75,16 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		return out, refused(v1alpha1.KindCluster, "", "it cannot be read: %v", err)
 	}
 	name := o.Metadata.Name
-	judged := false
-	for _, c := range o.Status.Conditions {
-		if judged = judged || c.Type == "RangesAccepted"; c.Type == "RangesAccepted" && c.Status == "False" {
-			return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", c.Message)
-		}
+	i := slices.IndexFunc(o.Status.Conditions, func(c condition) bool { return c.Type == "RangesAccepted" })
+	switch {
+	case name == "":
+		return out, refused(v1alpha1.KindCluster, name, "it has no name")
+	case i < 0 || o.Status.Conditions[i].Status == "Unknown":
+		return out, refused(v1alpha1.KindCluster, name, "the host cluster has not accepted its ranges yet")
+	case o.Status.Conditions[i].Status != "True":
+		return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", o.Status.Conditions[i].Message)
 	}
-	accepted := func(p netip.Prefix) bool { return !judged || slices.Contains(o.Status.Accepted, p.String()) }
+	accepted := func(p netip.Prefix) bool { return slices.Contains(o.Status.Accepted, p.String()) }
 	out = reach.Cluster{Name: name, Gateway: o.Spec.NetworkType == v1alpha1.NetworkGateway}
 	take := func(into *[]netip.Prefix, cidr string) {
 		p, bad := parse(cidr)

@@ -88,8 +88,9 @@ func newLinkedRig(t *testing.T) *linkedRig {
 func (r *linkedRig) clusters(east, west map[string]any) {
 	r.east.spec, r.west.spec = east, west
 	for _, c := range []*linkedCluster{r.east, r.west} {
-		var pods []any
+		var pods, accepted []any
 		for _, p := range c.pods {
+			accepted = append(accepted, p.share)
 			pods = append(pods, map[string]any{"cidr": p.share, "source": "the lab"})
 		}
 		services := "10.101.0.0/16"
@@ -97,7 +98,8 @@ func (r *linkedRig) clusters(east, west map[string]any) {
 			services = "10.102.0.0/16"
 		}
 		r.put(kubetest.Clusters, c.name, map[string]any{"spec": c.spec, "status": map[string]any{
-			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": services, "source": "the lab"}}}})
+			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": services, "source": "the lab"}},
+			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, services)}})
 	}
 }
 
