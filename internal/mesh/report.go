@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-io/tombolo/internal/base/admin"
+	"github.com/tombolo-io/tombolo/internal/base/echo"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
@@ -299,7 +300,7 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 	bound, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	out := Ping{Meta: meta(KindPing), Node: peer.Node, To: to}
-	took, err := echo(bound, from, to)
+	took, err := echo.Ask(bound, to, echo.Options{From: from}, 0)
 	if ctx.Err() != nil {
 		return Ping{}, fault.From(ctx.Err())
 	}

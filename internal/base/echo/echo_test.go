@@ -4,6 +4,9 @@ package echo_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -47,5 +50,29 @@ func TestEcho(t *testing.T) {
 		if n, err := one.Write([]byte{1}); n != 1 || err != nil {
 			t.Errorf("%s: of what is no request: %d, %v", to, n, err)
 		}
+	}
+}
+
+// What does not fit into a packet is not sent, if it is to be whole; requests leave from the address that is named.
+func TestOptions(t *testing.T) {
+	to, from := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.9")
+	conn, err := echo.OpenWith(to, echo.Options{From: from, Whole: true})
+	if fault.Has(err, fault.CodeDialUnreachable) {
+		t.Skip("this process may not send echo requests")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if host, _, _ := net.SplitHostPort(conn.LocalAddr().String()); cmp.Or(host, conn.LocalAddr().String()) != from.String() {
+		t.Errorf("from %v, want %v", conn.LocalAddr(), from)
+	}
+	if _, err := echo.Ask(t.Context(), to, echo.Options{From: from, Whole: true}, 60000); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := echo.Ask(ctx, netip.MustParseAddr("127.0.0.1"), echo.Options{}, 100); !fault.Has(err, fault.CodeDialTimeout) {
+		t.Errorf("after its time is over: %v", err)
 	}
 }
