@@ -75,6 +75,7 @@ func withoutEffects() []Package {
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
 		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
+		{"internal/link/check", Deciders, false, "what a node has measured to what is well, what is not, and what to do"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
@@ -95,7 +96,8 @@ func withEffects() []Package {
 		{"internal/mesh/kernel/...", Hands, false, "netlink, nftables, addresses, WireGuard and IPsec of the kernel"},
 		{"internal/base/stunserver", Hands, false, "a STUN server: it answers with the caller's address"},
 		{"internal/route/netstack", Hands, false, "the TCP of connections whose packets come from a TUN device"},
-		{"internal/base/echo", Hands, false, "echo requests to one address"},
+		{"internal/base/echo", Hands, true, "echo requests to one address"},
+		{"internal/link/probe", Hands, false, "echoes and questions to linked clusters, and what the kernel is set to"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,

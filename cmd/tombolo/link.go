@@ -26,7 +26,7 @@ func newLinkCommand() *cobra.Command {
 		Use: "link", Short: "Link clusters, so that pods and services of one reach those of another", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newLinkImportCommand())
+	cmd.AddCommand(newLinkImportCommand(), newLinkCheckCommand())
 	return cmd
 }
 

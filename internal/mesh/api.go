@@ -29,6 +29,7 @@ func meta(kind string) admin.Meta { return admin.Meta{APIVersion: v1alpha1.Versi
 //	GET  /v1/explain?ip=        how a packet to an address goes
 //	GET  /v1/netcheck           what the network in front of this node lets through
 //	POST /v1/ping?peer=&wait=   one echo through the tunnel, and the path that it took
+//	POST /v1/links/check?wait=  whether linked clusters are reached; cluster= and dns=NAME=ADDRESS
 //	POST /v1/forget?node=       closed ranges of a node that is gone are opened
 //	POST /v1/keys/rotate        a new key pair takes the old one's place
 func (m *Mesh) Handler() http.Handler {
@@ -56,6 +57,15 @@ func (m *Mesh) Handler() http.Handler {
 		}
 		p, err := m.Ping(r.Context(), r.URL.Query().Get("peer"), wait)
 		reply(w, p, err)
+	})
+	mux.HandleFunc("POST /v1/links/check", func(w http.ResponseWriter, r *http.Request) {
+		q, err := linkQuestion(r)
+		if err != nil {
+			refuse(w, fault.From(err))
+			return
+		}
+		c, err := m.CheckLinks(r.Context(), q)
+		reply(w, c, err)
 	})
 	mux.HandleFunc("POST /v1/keys/rotate", func(w http.ResponseWriter, _ *http.Request) {
 		done, err := m.RotateKey()

@@ -21,8 +21,8 @@ type Cluster struct {
 	Mapped []mapping.Range
 }
 
-// outside is a range as other clusters know it. One that is only partly mapped keeps what is not.
-func (c *Cluster) outside(p netip.Prefix) netip.Prefix {
+// Outside is a range as other clusters know it. One that is only partly mapped keeps what is not.
+func (c *Cluster) Outside(p netip.Prefix) netip.Prefix {
 	for _, m := range c.Mapped {
 		if out, ok := m.Out(p); ok {
 			return out
@@ -34,7 +34,7 @@ func (c *Cluster) outside(p netip.Prefix) netip.Prefix {
 func (c *Cluster) outsides(ranges []netip.Prefix) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(ranges))
 	for _, p := range ranges {
-		out = append(out, c.outside(p))
+		out = append(out, c.Outside(p))
 	}
 	return out
 }

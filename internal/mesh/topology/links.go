@@ -40,10 +40,12 @@ const (
 	incomingChain = "linked-in"
 	outgoingChain = "linked-out"
 
-	beforeSourceNAT = 90
-	beforeArriving  = beforeConnections - 10
-	afterLeaving    = afterSNAT + 50
+	beforeArriving = beforeConnections - 10
+	afterLeaving   = afterSNAT + 50
 )
+
+// BeforeSourceNAT is the priority of the chain by which sources of linked clusters stay.
+const BeforeSourceNAT = 90
 
 // closed closes what no member has.
 func (l Links) closed() []Closed {
@@ -76,7 +78,7 @@ func (d *draft) linkChains() []plan.Chain {
 	if len(d.in.Links.Linked) == 0 {
 		return nil
 	}
-	out := []plan.Chain{{Name: sourceChain, Hook: "postrouting", Type: "nat", Priority: beforeSourceNAT,
+	out := []plan.Chain{{Name: sourceChain, Hook: "postrouting", Type: "nat", Priority: BeforeSourceNAT,
 		Lines: d.linkedSources()}}
 	if len(d.in.Links.Mapped) > 0 {
 		in, away := d.translated()

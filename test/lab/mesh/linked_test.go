@@ -275,6 +275,7 @@ func TestLinkedClusters(t *testing.T) {
 	r.step("a gateway is cut off from the other cluster", r.cutOff)
 	r.step("a gateway is not ready", r.notReady)
 	r.step("without API servers", r.withoutAPI)
+	r.step("tombolo link check", r.checked)
 	r.step("a Service", r.service)
 	r.step("mapped ranges", r.mapped)
 	r.requireNoClearText(append(r.west.nodes, a)...)
