@@ -74,8 +74,9 @@ func withoutEffects() []Package {
 		{"internal/link/learn", Deciders, false, "objects of a cluster to the ranges of its pods and services"},
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
-		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
+		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/check", Deciders, false, "what a node has measured to what is well, what is not, and what to do"},
+		{"internal/link/explain", Deciders, false, "linked clusters and an address to the nodes on the way, there and back"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,14 +25,7 @@ import (
 // linkChecks is what the nodes have found.
 type linkChecks struct {
 	admin.Meta
-	Nodes []checkedNode `json:"nodes"`
-}
-
-// checkedNode is what one node has found, or why it has not.
-type checkedNode struct {
-	Node     string           `json:"node"`
-	Findings []check.Finding  `json:"findings"`
-	Fault    *admin.FaultBody `json:"fault,omitempty"`
+	Nodes []check.Node `json:"nodes"`
 }
 
 // linkCheckFlags say what is checked.
@@ -88,7 +79,9 @@ Forwarding, NAT that is asked before the mesh, and the kernel are looked at too.
 
 Each finding that is not well says what to do next. The exit code is 1 if packets are
 lost. A node measures towards 256 peers; name one cluster for others.`,
-		Example: "  tombolo link check\n  tombolo link check --cluster west --all\n  tombolo link check --dns west=10.102.0.53",
+		Example: `  tombolo link check
+  tombolo link check --cluster west --all
+  tombolo link check --dns west=10.102.0.53`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := flags.query()
 			if err != nil {
@@ -98,8 +91,8 @@ lost. A node measures towards 256 peers; name one cluster for others.`,
 			if err != nil {
 				return err
 			}
-			all := linkChecks{hub.Meta("LinkChecks"), []checkedNode{node}}
-			text := func(w io.Writer) error { return all.text(w, flags.all) }
+			all := linkChecks{hub.Meta("LinkChecks"), []check.Node{node}}
+			text := func(w io.Writer) error { return check.Print(w, all.Nodes, flags.all) }
 			if err := out.print(cmd.OutOrStdout(), all, text); err != nil {
 				return err
 			}
@@ -113,53 +106,20 @@ lost. A node measures towards 256 peers; name one cluster for others.`,
 }
 
 // checkHere has the node of this machine measure.
-func checkHere(ctx context.Context, from *meshFlags, q url.Values) (checkedNode, error) {
+func checkHere(ctx context.Context, from *meshFlags, q url.Values) (check.Node, error) {
 	var c mesh.LinkCheck
 	err := from.call(ctx, http.MethodPost, "/v1/links/check?"+q.Encode(), &c)
-	return checkedNode{Node: c.Node, Findings: inJSON(c.Findings)}, err
-}
-
-func (c linkChecks) text(w io.Writer, all bool) error {
-	for _, n := range c.Nodes {
-		if n.Fault != nil {
-			fmt.Fprintf(w, "%s: not checked: %s\n", n.Node, n.Fault.Fault().Explain())
-			continue
-		}
-		counts := map[string]int{}
-		for _, f := range n.Findings {
-			counts[f.State]++
-		}
-		fmt.Fprintf(w, "%s: ok: %d, unknown: %d, warnings: %d, problems: %d\n", n.Node, counts[check.OK],
-			counts[check.Unknown], counts[check.Warning], counts[check.Problem])
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, f := range n.Findings {
-			if f.State == check.OK && !all {
-				continue
-			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", f.State, f.Check, cmp.Or(f.Peer, f.Cluster, "-"), f.Detail)
-			if f.Next != "" {
-				fmt.Fprintf(t, "  \t\t\tnext: %s\n", f.Next)
-			}
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return check.Node{Node: c.Node, Findings: inJSON(c.Findings)}, err
 }
 
 // verdict is an error if packets are lost, or nobody could be asked.
 func (c linkChecks) verdict() error {
 	problems, silent := 0, 0
 	for _, n := range c.Nodes {
-		if n.Fault != nil {
+		if n.Why != "" {
 			silent++
 		}
-		for _, f := range n.Findings {
-			if f.State == check.Problem {
-				problems++
-			}
-		}
+		problems += n.Count(check.Problem)
 	}
 	switch {
 	case problems > 0:

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package federation
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+)
+
+// Read is what nodes understand of objects: those that count, in their order, and why others do not. Self is not set.
+//
+//	clusters, nodes: JSON of Clusters and ClusterNodes
+func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
+	pods := map[string][]netip.Prefix{}
+	for _, raw := range clusters {
+		c, err := readCluster(raw)
+		if err != nil {
+			problems = append(problems, fault.From(err).Explain())
+			continue
+		}
+		v.Clusters = append(v.Clusters, c)
+		pods[c.Name] = c.Pods
+	}
+	for _, raw := range nodes {
+		n, _, err := readNode(raw, time.Time{})
+		if err != nil {
+			problems = append(problems, fault.From(err).Explain())
+			continue
+		}
+		n.Pods = within(n.Pods, pods[n.Cluster])
+		v.Nodes = append(v.Nodes, n)
+	}
+	return v, problems
+}
