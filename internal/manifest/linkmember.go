@@ -27,6 +27,8 @@ func memberOfLinks() []roleRule {
 		{[]string{"tombolo.dev"}, []string{"clusters/status", "clusternodes/status"}, nil, []string{"patch"}},
 		{[]string{"networking.k8s.io"}, []string{"servicecidrs"}, nil, list},
 		{[]string{"crd.projectcalico.org", "projectcalico.org"}, []string{"ippools", "blockaffinities"}, nil, list},
+		// Disabled pools for the ranges of other clusters.
+		{[]string{"crd.projectcalico.org", "projectcalico.org"}, []string{"ippools"}, nil, []string{"create", "delete"}},
 		{[]string{"cilium.io"}, []string{"ciliumnodes", "ciliumpodippools"}, nil, list},
 		{[]string{""}, []string{"configmaps"}, configs, []string{"get"}},
 	}

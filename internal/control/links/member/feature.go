@@ -42,6 +42,7 @@ func Features(cfg *controlconf.Links) []manager.Feature {
 		there.wake = wake.Wake
 		return h.Add(leader{h, &loop{
 			cfg: *cfg, there: there, own: own, wake: wake, notes: notes{log: h.Log},
+			pools:   pools{client: own},
 			learner: newLearner(own, h.Namespace, wake.Wake),
 			nodes:   newMemo(nodeOf), members: newMemo(memberOf),
 		}})

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
+	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
@@ -24,6 +25,7 @@ const (
 	partOwn    = "the objects of this cluster"
 	partCopies = "the copies of other clusters' objects"
 	partRanges = "the ranges of this cluster"
+	partPools  = "the IPPools of Calico for other clusters"
 	partStated = "what this cluster states at the host cluster"
 )
 
@@ -36,6 +38,7 @@ type loop struct {
 	wake    *watch.Loop
 	notes   notes
 	learner *learner
+	pools   pools
 	nodes   *memo[node]
 	members *memo[v1alpha1.MemberSpec]
 
@@ -116,6 +119,7 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
 	if of == nil { // it is not linked, or no longer
 		l.last, l.told = nil, nil
+		l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
 		if err := do(ctx, l.there.client, stated(l.cfg.Cluster, share.Shared{}, all, nil, time.Now())); err != nil {
 			return retry, err
 		}
@@ -160,6 +164,7 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) *shar
 	l.notes.say(partOwn, nil)
 	known, err := l.learner.ask(of.Spec, nodes)
 	l.notes.say(partRanges, err)
+	l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, all, known))
 	if known == nil { // the loop is woken
 		return nil
 	}
