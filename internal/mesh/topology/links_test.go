@@ -92,3 +92,24 @@ func TestWayOfLinkedPackets(t *testing.T) {
 		}
 	}
 }
+
+// TestNestedRangesOfLinkedClusters: what one gateway has of a whole cluster contains what another one has of a node.
+func TestNestedRangesOfLinkedClusters(t *testing.T) {
+	all := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("10.2.3.0/24")}
+	in := topology.Input{Self: aMember(1, "192.0.2.1"), Options: options(), Links: topology.Links{Linked: all},
+		Members: []member.Facts{aMember(2, "192.0.2.2", "10.2.0.0/16"), aMember(3, "192.0.2.3", "10.2.3.0/24")}}
+	in.Options.Accept = append(in.Options.Accept, netip.MustParsePrefix("10.0.0.0/8"))
+	_, peers, problems := topology.Plan(in)
+	for at, want := range map[string]string{"10.2.3.7": in.Members[1].ID, "10.2.4.7": in.Members[0].ID} {
+		if p, ok := peers.Of(netip.MustParseAddr(at)); !ok || p.ID != want {
+			t.Errorf("%s is %s's, want %s", at, p.ID, want)
+		}
+	}
+	if len(problems) > 0 {
+		t.Error(problems)
+	}
+	in.Links.Linked = all[:1] // the other one is no range of a linked cluster
+	if _, _, problems = topology.Plan(in); len(problems) != 1 || problems[0].Kind != topology.Overlap {
+		t.Error(problems)
+	}
+}

@@ -170,8 +170,9 @@ type piece struct {
 }
 
 // owned settles all claims: it sweeps over the places where one begins or ends, and
-// between two of them the best that is open has the addresses.
-func owned(claims []*claim) ([]piece, []Problem) {
+// between two of them the best that is open has the addresses. Of linked clusters a range of the whole contains those of
+// nodes, which is no problem.
+func owned(claims []*claim, linked []netip.Prefix) ([]piece, []Problem) {
 	var begins []piece
 	for _, c := range claims {
 		for _, r := range c.parts {
@@ -179,7 +180,10 @@ func owned(claims []*claim) ([]piece, []Problem) {
 		}
 	}
 	slices.SortStableFunc(begins, func(a, b piece) int { return a.From.Compare(b.From) })
-	s := sweep{told: map[[2]*claim]bool{}}
+	s := sweep{told: map[[2]*claim]bool{}, linked: map[netip.Prefix]bool{}}
+	for _, p := range linked {
+		s.linked[p] = true
+	}
 	for len(begins) > 0 || len(s.open) > 0 {
 		if len(s.open) == 0 {
 			s.at = begins[0].From
@@ -210,6 +214,7 @@ type sweep struct {
 	pieces   []piece
 	problems []Problem
 	told     map[[2]*claim]bool
+	linked   map[netip.Prefix]bool
 }
 
 func (s *sweep) begin(p piece) {
@@ -222,6 +227,9 @@ func (s *sweep) begin(p piece) {
 func (s *sweep) tell(a, b *claim) {
 	if b.better(a) {
 		a, b = b, a
+	}
+	if s.linked[a.prefix] && s.linked[b.prefix] && a.prefix.Bits() > b.prefix.Bits() {
+		return
 	}
 	if pair := [2]*claim{a, b}; !s.told[pair] {
 		s.told[pair] = true

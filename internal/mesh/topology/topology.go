@@ -95,7 +95,7 @@ func Plan(in Input) (plan.State, Peers, []Problem) {
 	keys, problems := keyed(&in)
 	claims, more := claimed(&in, keys)
 	problems = append(problems, more...)
-	pieces, more := owned(claims)
+	pieces, more := owned(claims, in.Links.Linked)
 	problems = append(problems, more...)
 
 	d := draft{in: in, o: in.Options, at: map[string]int{}, slow: map[int]*[2][]plan.Range{}}
