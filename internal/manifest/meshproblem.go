@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
+)
+
+// mostUnready is the most nodes on which an update may stop the mesh at a time.
+const mostUnready = 1000
+
+// Suits says what the objects need in a configuration.
+func (o MeshOptions) Suits(c v1alpha1.MeshConfig) error {
+	var p problems
+	health := loopback + ":" + strconv.Itoa(MemberHealth)
+	for _, one := range []struct{ field, got, want string }{
+		{"node.name", c.Node.Name, ""}, {"node.stateDir", orElse(c.Node.StateDir, StateRoot+"/mesh"), StateRoot + "/mesh"},
+		{"node.runDir", orElse(c.Node.RunDir, RunDir), RunDir},
+		{"healthListen", orElse(c.HealthListen, health), health},
+	} {
+		switch {
+		case one.got != one.want && one.want == "":
+			p.add("config", "%s is %q there, and all nodes have this file: leave it out", one.field, one.got)
+		case one.got != one.want:
+			p.add("config", "%s is %q there, and must be %q", one.field, one.got, one.want)
+		}
+	}
+	for _, file := range c.Cluster.SecretFiles {
+		key, ok := strings.CutPrefix(file, secretDir+"/")
+		if !ok || !isSecretKey(key) {
+			p.add("config", "cluster.secretFiles has %q, and must have %s/KEY, with a key of the Secret", file, secretDir)
+		}
+	}
+	k := c.Sources.Kubernetes
+	switch {
+	case k == nil:
+	case k.Kubeconfig != "" || !k.InCluster:
+		p.add("config", "sources.kubernetes needs inCluster: true there, and no kubeconfig: pods have an account")
+	case k.Node != "":
+		p.add("config", "sources.kubernetes.node is %q there, and all nodes have this file: leave it out", k.Node)
+	}
+	switch join := c.Mesh.Join; {
+	case join == "" && o.Join != "":
+		p.add("join", "the file given with --config has no mesh.join: %q", "@"+MeshJoinFile)
+	case join != "" && join != "@"+MeshJoinFile:
+		p.add("config", "mesh.join must be %q there, and the line is given with --join: it is a secret", "@"+MeshJoinFile)
+	case join != "" && o.Join == "":
+		p.add("join", "is missing: mesh.join of --config reads it")
+	}
+	return p.fault("mesh manifest")
+}
+
+// mesh checks the options that only the mesh has.
+func (p *problems) mesh(o MeshOptions) {
+	if !o.HostNetwork {
+		p.add("host-network", "is needed: the mesh is that of the node")
+	}
+	if o.StorageClass != "" {
+		p.add("storage-class", "means nothing: there is no volume that is claimed")
+	}
+	if len(o.Name) > 40 {
+		p.add("name", "%q has more than 40 characters", o.Name)
+	}
+	p.optionalName("secret", o.Secret)
+	p.secretKeys(o.SecretKeys)
+	p.hostPath("state-host-path", o.StateHostPath)
+	if o.MaxUnavailable < 1 || o.MaxUnavailable > mostUnready {
+		p.add("max-unavailable", "%d is not between 1 and %d", o.MaxUnavailable, mostUnready)
+	}
+	if o.Config != "" {
+		p.meaningless("with --config, which says it", given{"link-cluster", o.LinkCluster != ""},
+			given{"pod-ranges", o.PodRanges}, given{"accept", len(o.Accept) > 0}, given{"keep", o.Keep})
+		return
+	}
+	if o.LinkCluster != "" && (!isLabel(o.LinkCluster) || len(o.LinkCluster) > 63) {
+		p.add("link-cluster", "%q is no name of a Cluster", o.LinkCluster)
+	}
+	for _, text := range o.Accept {
+		if !isNetwork(text) || !strings.Contains(text, "/") {
+			p.add("accept", "%q is no CIDR", text)
+		}
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
