@@ -175,9 +175,10 @@ type meshLinked struct {
 }
 
 type meshSection struct {
-	Accept []string `yaml:"accept,omitempty"`
-	Keep   bool     `yaml:"keep,omitempty"`
-	Join   string   `yaml:"join,omitempty"`
+	Accept   []string `yaml:"accept,omitempty"`
+	Keep     bool     `yaml:"keep,omitempty"`
+	Policies []string `yaml:"policies,omitempty"`
+	Join     string   `yaml:"join,omitempty"`
 }
 
 type meshCluster struct {

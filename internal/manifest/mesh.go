@@ -14,7 +14,7 @@ import (
 type MeshOptions struct {
 	Common
 
-	// Config is the text of a MeshConfig that all nodes have. Without one it is made of the five fields below.
+	// Config is the text of a MeshConfig that all nodes have. Without one it is made of the fields below.
 	Config string
 	// LinkCluster is the name of the Cluster that the nodes belong to, if it is linked with others.
 	LinkCluster string
@@ -25,6 +25,9 @@ type MeshOptions struct {
 	Accept []string
 	// Keep has routes and rules stay when a pod ends, so that nothing for peers leaves in clear meanwhile.
 	Keep bool
+	// Policies is the name of a ConfigMap in the namespace with an AccessPolicy, policy.yaml. With Config, whose
+	// mesh.policies names files in MeshPolicies then, it is mounted too.
+	Policies string
 	// Join is a line of 'tombolo token create --node', printed in the Secret NAME-join. With Config, whose mesh.join is
 	// @MeshJoinFile then, it is the line too.
 	Join string
@@ -48,14 +51,17 @@ func MeshDefaults() MeshOptions {
 	out := MeshOptions{Common: commonDefaults(), SecretKeys: []string{"secret"}, MaxUnavailable: 1,
 		StateHostPath: StateRoot + "/mesh"}
 	out.Name, out.HostNetwork, out.Tolerations = "tombolo-mesh", true, []string{"*"}
-	out.PriorityClass = "system-node-critical"
+	out.PriorityClass, out.NodeSelector = "system-node-critical", []string{"kubernetes.io/os=linux"}
 	// No limit: what is killed for its memory takes the links of a whole node with it.
 	out.MemoryLimit = ""
 	return out
 }
 
-// MeshJoinFile is where the pods have the join line.
-const MeshJoinFile = joinDir + "/join"
+// MeshJoinFile is where the pods have the join line, MeshPolicies the folder where they have the policies.
+const (
+	MeshJoinFile = joinDir + "/join"
+	MeshPolicies = policiesDir
+)
 
 const (
 	meshBox = "mesh"
@@ -72,19 +78,9 @@ func Mesh(o MeshOptions) ([]byte, error) {
 	if err := p.fault("mesh manifest"); err != nil {
 		return nil, err
 	}
-	config, reloaded := o.Config, ""
-	if config == "" {
-		made := meshNodeConfigOf(o)
-		var err error
-		if config, err = asText(made); err != nil {
-			return nil, err
-		}
-		if made.Mesh != nil { // a running node takes these over
-			made.Mesh.Accept = nil
-		}
-		if reloaded, err = asText(made); err != nil {
-			return nil, err
-		}
+	config, fixed, err := meshConfigs(o)
+	if err != nil {
+		return nil, err
 	}
 	m := objectMeta(o.Common, meshBox)
 	docs := append(namespaceObject(o.Common, true), accountObject(o.Common, meshBox))
@@ -97,8 +93,21 @@ func Mesh(o MeshOptions) ([]byte, error) {
 		docs = append(docs, secret{"v1", "Secret", called(m, o.Name+"-join"), "Opaque", map[string]string{"join": o.Join}})
 	}
 	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{meshFile: config}},
-		meshWorkload(o, orElse(reloaded, config), selector, tolerations))
+		meshWorkload(o, fixed, selector, tolerations))
 	return render(meshComment(o), docs...)
+}
+
+// meshConfigs returns the configuration, and what of it a running node does not take over.
+func meshConfigs(o MeshOptions) (config, fixed string, err error) {
+	if o.Config != "" {
+		return o.Config, o.Config, nil
+	}
+	if config, err = asText(meshNodeConfigOf(o)); err != nil {
+		return "", "", err
+	}
+	o.Accept = nil
+	fixed, err = asText(meshNodeConfigOf(o))
+	return config, fixed, err
 }
 
 func called(m meta, name string) meta {
@@ -153,7 +162,10 @@ func meshNodeConfigOf(o MeshOptions) meshConfig {
 	if o.Join != "" {
 		section.Join = "@" + MeshJoinFile
 	}
-	if len(section.Accept) > 0 || section.Keep || section.Join != "" {
+	if o.Policies != "" {
+		section.Policies = []string{MeshPolicies + "/policy.yaml"}
+	}
+	if len(section.Accept) > 0 || section.Keep || section.Join != "" || o.Policies != "" {
 		c.Mesh = &section
 	}
 	return c
@@ -191,6 +203,10 @@ func meshWorkload(o MeshOptions, fixed string, selector map[string]string, toler
 		{Name: runVolume, EmptyDir: &emptyDir{"16Mi"}},
 		{Name: "tun", HostPath: &hostPath{tunDevice, "CharDevice"}}, // a pod on a node without it does not start, and says so
 		{Name: "settings", HostPath: &hostPath{"/proc/sys/net", "Directory"}},
+	}
+	if o.Policies != "" {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "policies", ConfigMap: &configMapVolume{o.Policies, 0o444}})
+		box.VolumeMounts = append(box.VolumeMounts, volumeMount{Name: "policies", MountPath: MeshPolicies, ReadOnly: true})
 	}
 	if o.Join != "" {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "join", Secret: &secretVolume{o.Name + "-join", 0o400}})

@@ -3,6 +3,10 @@
 package manifest
 
 import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,14 +38,8 @@ func (o MeshOptions) Suits(c v1alpha1.MeshConfig) error {
 			p.add("config", "cluster.secretFiles has %q, and must have %s/KEY, with a key of the Secret", file, secretDir)
 		}
 	}
-	k := c.Sources.Kubernetes
-	switch {
-	case k == nil:
-	case k.Kubeconfig != "" || !k.InCluster:
-		p.add("config", "sources.kubernetes needs inCluster: true there, and no kubeconfig: pods have an account")
-	case k.Node != "":
-		p.add("config", "sources.kubernetes.node is %q there, and all nodes have this file: leave it out", k.Node)
-	}
+	p.meshSource(c.Sources.Kubernetes)
+	p.meshFiles(o, c)
 	switch join := c.Mesh.Join; {
 	case join == "" && o.Join != "":
 		p.add("join", "the file given with --config has no mesh.join: %q", "@"+MeshJoinFile)
@@ -51,6 +49,46 @@ func (o MeshOptions) Suits(c v1alpha1.MeshConfig) error {
 		p.add("join", "is missing: mesh.join of --config reads it")
 	}
 	return p.fault("mesh manifest")
+}
+
+// meshSource checks how nodes find each other at the API server.
+func (p *problems) meshSource(k *v1alpha1.MeshKubernetes) {
+	if k == nil {
+		return
+	}
+	if k.Kubeconfig != "" || !k.InCluster {
+		p.add("config", "sources.kubernetes needs inCluster: true there, and no kubeconfig: pods have an account")
+	}
+	if k.Node != "" {
+		p.add("config", "sources.kubernetes.node is %q there, and all nodes have this file: leave it out", k.Node)
+	}
+	for _, list := range []*[]string{k.Read, k.Write} {
+		if list != nil && slices.Contains(*list, "annotations") {
+			p.add("config", "sources.kubernetes has annotations there, and the pods have no right to those of Nodes")
+		}
+	}
+}
+
+// meshFiles checks that the pods have the files that a configuration names.
+func (p *problems) meshFiles(o MeshOptions, c v1alpha1.MeshConfig) {
+	files := map[string]string{"sources.file": c.Sources.File, "mesh.proxyFile": c.Mesh.ProxyFile}
+	for i, s := range c.Sources.Services {
+		files[fmt.Sprintf("sources.services[%d].caFile", i)] = s.CAFile
+		files[fmt.Sprintf("sources.services[%d].proxyFile", i)] = s.ProxyFile
+	}
+	for _, field := range slices.Sorted(maps.Keys(files)) {
+		if files[field] != "" {
+			p.add("config", "%s is %q there, and the pods have no such file", field, files[field])
+		}
+	}
+	for _, file := range c.Mesh.Policies {
+		if path.Dir(file) != MeshPolicies {
+			p.add("config", "mesh.policies has %q there, and must have files in %s", file, MeshPolicies)
+		}
+	}
+	if (len(c.Mesh.Policies) > 0) != (o.Policies != "") {
+		p.add("policies", "goes with mesh.policies of --config: both are given, or neither")
+	}
 }
 
 // mesh checks the options that only the mesh has.
@@ -66,6 +104,10 @@ func (p *problems) mesh(o MeshOptions) {
 	}
 	p.optionalName("secret", o.Secret)
 	p.secretKeys(o.SecretKeys)
+	if o.SecretText != "" && len(o.SecretKeys) > 1 {
+		p.add("secret-key", "stands %d times, and one secret is printed", len(o.SecretKeys))
+	}
+	p.optionalName("policies", o.Policies)
 	p.hostPath("state-host-path", o.StateHostPath)
 	if o.MaxUnavailable < 1 || o.MaxUnavailable > mostUnready {
 		p.add("max-unavailable", "%d is not between 1 and %d", o.MaxUnavailable, mostUnready)
