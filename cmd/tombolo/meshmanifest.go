@@ -70,7 +70,8 @@ in the kernel but with --keep.`,
 	}
 	f := cmd.Flags()
 	to.register(cmd, outReplaces)
-	f.StringVar(&files.config, "config", "", "`FILE` of kind MeshConfig, in place of the next five flags")
+	f.StringVar(&files.config, "config", "", 
+		"`FILE` of kind MeshConfig, in place of --link-cluster, --pod-ranges, --accept and --keep")
 	f.StringVar(&o.LinkCluster, "link-cluster", "",
 		"`CLUSTER` that the nodes belong to, if it is linked with others: the name of its object Cluster")
 	f.BoolVar(&o.PodRanges, "pod-ranges", false,
