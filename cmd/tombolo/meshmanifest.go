@@ -70,7 +70,7 @@ in the kernel but with --keep.`,
 	}
 	f := cmd.Flags()
 	to.register(cmd, outReplaces)
-	f.StringVar(&files.config, "config", "", 
+	f.StringVar(&files.config, "config", "",
 		"`FILE` of kind MeshConfig, in place of --link-cluster, --pod-ranges, --accept and --keep")
 	f.StringVar(&o.LinkCluster, "link-cluster", "",
 		"`CLUSTER` that the nodes belong to, if it is linked with others: the name of its object Cluster")
@@ -82,11 +82,13 @@ in the kernel but with --keep.`,
 	f.StringVar(&files.join, "join", "",
 		"`LINE` of 'tombolo token create --node', @FILE that holds it, or - for stdin: the nodes use that hub's relay")
 	f.StringVar(&o.Policies, "policies", "", "`NAME` of a ConfigMap of the namespace with an AccessPolicy, policy.yaml")
-	f.StringVar(&o.Secret, "secret", "", "`NAME` of the Secret with the cluster's secret (default that of --name, and -secret)")
+	f.StringVar(&o.Secret, "secret", "",
+		"`NAME` of the Secret with the cluster's secret (default that of --name, and -secret)")
 	f.StringArrayVar(&o.SecretKeys, "secret-key", o.SecretKeys, "`KEY` in it; may be repeated, the newest secret first")
 	f.BoolVar(&files.newSecret, "new-secret", false, "print the Secret, with a new secret: a new cluster of nodes")
 	f.StringVar(&files.secret, "secret-file", "", "print the Secret, with the secret of this `FILE`")
-	f.StringVar(&o.StateHostPath, "state-host-path", o.StateHostPath, "`DIRECTORY` of each node for keys, certificate and cache")
+	f.StringVar(&o.StateHostPath, "state-host-path", o.StateHostPath,
+		"`DIRECTORY` of each node for keys, certificate and cache")
 	f.IntVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "`NUMBER` of nodes that an update takes at a time")
 	commonManifestFlags(f, &o.Common)
 	f.Lookup("memory-limit").Usage += " (default none)"

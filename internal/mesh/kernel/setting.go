@@ -17,7 +17,8 @@ const (
 	// read-only, and runc mounts nothing there, but a directory of the node may be mounted elsewhere. Whatever the
 	// mount, the kernel shows each process the settings of its own network.
 	settingsAgain = "/host/proc/sys/net"
-	needsRights   = "run it as root, or give it CAP_NET_ADMIN and a writable /proc/sys/net, in a container at " + settingsAgain
+	needsRights   = "run it as root, or give it CAP_NET_ADMIN and a writable /proc/sys/net, in a container at " +
+		settingsAgain
 )
 
 func sysctl(path string) string { return filepath.Join(settingsDir, filepath.FromSlash(path)) }
