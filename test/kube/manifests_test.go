@@ -78,6 +78,43 @@ func (w *members) manifests(t *testing.T) {
 	}
 }
 
+// meshManifests: the same for `tombolo mesh manifest`, as it is for linked clusters and with all that it may have. Its
+// account may write Members, of which the policy leaves it that of its node, and read linked clusters.
+func (w *members) meshManifests(t *testing.T) {
+	w.AddNode(t, "m1")
+	defer w.DeleteNode(t, "m1")
+	if _, err := w.Kubectl(t.Context(), "label", "node", "m1", "kubernetes.io/os=linux"); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(o *manifest.MeshOptions){
+		"plain": func(*manifest.MeshOptions) {},
+		"whole": func(o *manifest.MeshOptions) {
+			o.LinkCluster, o.SecretText, o.Accept, o.Keep, o.PodRanges = "east", "x", []string{"10.0.0.0/8"}, true, true
+			o.Join, o.Policies, o.ImagePullSecret, o.MemoryLimit = "tombolo://x", "policy", "pull", "1Gi"
+		},
+	} {
+		o := manifest.MeshDefaults()
+		o.Image, o.Namespace = "tombolo.local/tombolo:dev", "mesh-"+name
+		change(&o)
+		text, err := manifest.Mesh(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.takes(t, text, o.Namespace, 1)
+		as := "--as=system:serviceaccount:" + o.Namespace + ":" + o.Name
+		for what, want := range map[string]bool{
+			"patch members.tombolo.dev": true, "update members.tombolo.dev": false, "get nodes": true, "list nodes": false,
+			"watch clusters.tombolo.dev": true, "patch clusters.tombolo.dev": false, "watch clusternodes.tombolo.dev": true,
+			"patch clusternodes.tombolo.dev": false, "get secrets": false,
+		} {
+			said, _ := w.Kubectl(t.Context(), append(append([]string{"auth", "can-i"}, strings.Fields(what)...), "-A", as)...)
+			if got := strings.HasPrefix(strings.TrimSpace(said), "yes"); got != want { // it exits with 1 for a no
+				t.Errorf("%s: %s: %q", name, what, said)
+			}
+		}
+	}
+}
+
 // takes applies a manifest and waits for the pods that its controllers make. No node runs them.
 func (w *members) takes(t *testing.T, text []byte, namespace string, pods int) {
 	t.Helper()
