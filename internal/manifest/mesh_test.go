@@ -77,6 +77,7 @@ func TestMeshProblems(t *testing.T) {
 		{"policies", func(o *MeshOptions) { o.Policies = "A" }, "--policies:"},
 		{"said twice", func(o *MeshOptions) { o.Config, o.LinkCluster = meshFileConfig, "east" }, "--link-cluster: means nothing"},
 		{"kept twice", func(o *MeshOptions) { o.Config, o.Keep = meshFileConfig, true }, "--keep: means nothing"},
+		{"loud twice", func(o *MeshOptions) { o.Config, o.LogLevel = meshFileConfig, "debug" }, "--log-level: means nothing"},
 		{"no node selector", func(o *MeshOptions) { o.NodeSelector = []string{"x"} }, "--node-selector:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

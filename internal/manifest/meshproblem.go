@@ -114,7 +114,8 @@ func (p *problems) mesh(o MeshOptions) {
 	}
 	if o.Config != "" {
 		p.meaningless("with --config, which says it", given{"link-cluster", o.LinkCluster != ""},
-			given{"pod-ranges", o.PodRanges}, given{"accept", len(o.Accept) > 0}, given{"keep", o.Keep})
+			given{"pod-ranges", o.PodRanges}, given{"accept", len(o.Accept) > 0}, given{"keep", o.Keep},
+			given{"log-level", o.LogLevel != commonDefaults().LogLevel})
 		return
 	}
 	if o.LinkCluster != "" && (!isLabel(o.LinkCluster) || len(o.LinkCluster) > 63) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/api/objects/crds"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/manifest"
 )
@@ -84,6 +85,15 @@ func (w *members) meshManifests(t *testing.T) {
 	w.AddNode(t, "m1")
 	defer w.DeleteNode(t, "m1")
 	if _, err := w.Kubectl(t.Context(), "label", "node", "m1", "kubernetes.io/os=linux"); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{crds.Clusters(), crds.ClusterNodes()} { // can-i asks for kinds that are there
+		if err := w.Apply(t.Context(), strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Kubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=30s", "crd/clusters.tombolo.dev",
+		"crd/clusternodes.tombolo.dev"); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(o *manifest.MeshOptions){

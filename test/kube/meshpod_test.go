@@ -29,7 +29,7 @@ const meshSpace = "mesh" // the namespace of the DaemonSet
 
 // meshPod: a node runs the mesh from what `tombolo mesh manifest` prints, without a privileged container; its pods and
 // a machine elsewhere reach each other through it. A replaced pod is the same member, and a deleted DaemonSet leaves
-// nothing in the kernel.
+// nothing in the kernel, also where it kept something before.
 func (x *cluster) meshPod(t *testing.T) {
 	x.useEgress(t, rig.GRPCUDS)
 	w := &members{x.Cluster}
@@ -37,16 +37,21 @@ func (x *cluster) meshPod(t *testing.T) {
 	w.await(t)
 	ctx := x.within(t, 6*time.Minute)
 	own := w.Assigned(t, rig.NodeName)
-	out, err := x.ClusterSecret(ctx)
+	secret, err := x.ClusterSecret(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err = x.Tombolo(ctx, "mesh", "manifest", "--image", "tombolo.local/tombolo:dev", "--image-pull-policy", "Never",
-		"--namespace", meshSpace, "--secret-file", out, "--pod-ranges", "--node-selector", "kubernetes.io/hostname="+rig.NodeName)
-	if err != nil {
-		t.Fatal(err)
+	apply := func(more ...string) {
+		t.Helper()
+		out, err := x.Tombolo(ctx, append([]string{"mesh", "manifest", "--image", "tombolo.local/tombolo:dev",
+			"--image-pull-policy", "Never", "--namespace", meshSpace, "--secret-file", secret, "--pod-ranges",
+			"--node-selector", "kubernetes.io/hostname=" + rig.NodeName}, more...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.apply(t, out)
 	}
-	x.apply(t, out)
+	apply()
 	defer func() {
 		if t.Failed() {
 			out, _ := x.Kubectl(ctx, "-n", meshSpace, "describe", "daemonsets,pods")
@@ -116,11 +121,13 @@ func (x *cluster) meshPod(t *testing.T) {
 		t.Errorf("the node's peers: %+v", before.Peers)
 	}
 
-	x.kubectl(t, "-n", meshSpace, "rollout", "restart", "daemonset/tombolo-mesh")
-	away := x.watch(ctx, m, echo)
-	x.rolledOut(ctx, t)
-	flows("of a new pod")
-	t.Logf("while its pod was replaced, the node was away for %.1fs", away().Seconds())
+	for what, more := range [][]string{{"--keep"}, nil} { // new pods, for what a running one does not take over
+		apply(more...)
+		away := x.watch(ctx, m, echo)
+		x.rolledOut(ctx, t)
+		flows(fmt.Sprintf("of pod %d", what+2))
+		t.Logf("while its pod was replaced, the node was away for %.1fs", away().Seconds())
+	}
 	if after := x.meshStatus(ctx, t); after.PublicKey != before.PublicKey || after.ID != before.ID || !after.Since.After(before.Since) {
 		t.Errorf("another member: %+v, and %+v before", after, before)
 	}
