@@ -134,9 +134,10 @@ func commonManifestFlags(f *pflag.FlagSet, c *manifest.Common) {
 	f.BoolVar(&c.NoNamespace, "no-namespace", false,
 		"do not print the Namespace: it exists, and its labels are someone else's")
 	f.StringVar(&c.Name, "name", c.Name, "`NAME` of all objects")
-	f.BoolVar(&c.HostNetwork, "host-network", false, "use the network of the node")
-	f.StringArrayVar(&c.NodeSelector, "node-selector", nil, "run on nodes with this label, `KEY=VALUE`; may be repeated")
-	f.StringArrayVar(&c.Tolerations, "toleration", nil,
+	f.BoolVar(&c.HostNetwork, "host-network", c.HostNetwork, "use the network of the node")
+	f.StringArrayVar(&c.NodeSelector, "node-selector", c.NodeSelector,
+		"run on nodes with this label, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&c.Tolerations, "toleration", c.Tolerations,
 		"tolerate the `TAINT` KEY[=VALUE][:EFFECT], or * for all; may be repeated")
 	f.StringVar(&c.PriorityClass, "priority-class", c.PriorityClass, "`NAME` of a PriorityClass")
 	f.StringVar(&c.StorageClass, "storage-class", "", "`NAME` of the StorageClass of volumes")

@@ -77,7 +77,7 @@ It also announces the node: 'tombolo discovery announce' is not needed.`,
 	fl.StringVar(&f.runDir, "run-dir", "", "`DIR` for the admin sockets; default that of the configuration")
 	cmd.AddCommand(
 		newMeshStatusCommand(), newMeshPingCommand(), newMeshNetcheckCommand(), newMeshExplainCommand(),
-		newMeshKeysCommand(), newMeshForgetCommand(), newMeshDownCommand(),
+		newMeshKeysCommand(), newMeshForgetCommand(), newMeshDownCommand(), newMeshManifestCommand(),
 	)
 	return cmd
 }

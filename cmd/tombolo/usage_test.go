@@ -90,6 +90,7 @@ func TestWrongUsage(t *testing.T) {
 		{"discovery manifest servic", "did you mean service?"},
 		{"discovery manifest service", "--image"},
 		{"discovery manifest announce", "--secret"},
+		{"mesh manifest", "--image"},
 		{"route manifst", "did you mean manifest?"},
 		{"route manifest sleep 1", "stand after --"},
 		{"route manifest --kind pod", "sidecar, deployment"},

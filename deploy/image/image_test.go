@@ -149,7 +149,7 @@ func checkFiles(t *testing.T, img v1.Image, arch string) {
 		"etc/group":             {0o644, 0},
 		"tmp/":                  {0o1777, nonroot},
 		"run/tombolo/":          {0o755, nonroot},
-		"var/lib/tombolo/":      {0o700, nonroot},
+		"var/lib/tombolo/":      {0o755, nonroot},
 	} {
 		h, ok := files[name]
 		if !ok {

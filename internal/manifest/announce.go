@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -88,20 +89,7 @@ func (p *problems) announce(o AnnounceOptions) {
 	}
 	p.optionalName("secret", o.Secret)
 	p.optionalName("ca-config-map", o.CAConfig)
-	if len(o.SecretKeys) == 0 || len(o.SecretKeys) > limit.ClusterSecrets {
-		p.add("secret-key", "there are %d, 1 to %d are needed", len(o.SecretKeys), limit.ClusterSecrets)
-	}
-	for i, key := range o.SecretKeys {
-		if key == "" || key == "." || strings.HasPrefix(key, "..") || len(key) > 253 ||
-			strings.Trim(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-			p.add("secret-key", "%q is no key of a Secret", key)
-		}
-		for _, other := range o.SecretKeys[:i] {
-			if key == other {
-				p.add("secret-key", "%q stands twice", key)
-			}
-		}
-	}
+	p.secretKeys(o.SecretKeys)
 	if len(o.ClusterID) > limit.DiscoveryID || hasControl(o.ClusterID) {
 		p.add("cluster-id", "%q is no id: at most %d bytes", o.ClusterID, limit.DiscoveryID)
 	}
@@ -118,6 +106,21 @@ func (p *problems) announce(o AnnounceOptions) {
 	}
 	if o.StorageClass != "" {
 		p.add("storage-class", "means nothing: there is no volume that is claimed")
+	}
+}
+
+// secretKeys checks the names of a cluster's secrets in a Secret.
+func (p *problems) secretKeys(keys []string) {
+	if len(keys) == 0 || len(keys) > limit.ClusterSecrets {
+		p.add("secret-key", "there are %d, 1 to %d are needed", len(keys), limit.ClusterSecrets)
+	}
+	for i, key := range keys {
+		if !isSecretKey(key) {
+			p.add("secret-key", "%q is no key of a Secret", key)
+		}
+		if slices.Contains(keys[:i], key) {
+			p.add("secret-key", "%q stands twice", key)
+		}
 	}
 }
 
@@ -152,13 +155,30 @@ func (p *problems) announceServices(o AnnounceOptions) {
 
 // meshConfig has the fields of v1alpha1.MeshConfig that this package sets.
 type meshConfig struct {
-	APIVersion   string      `yaml:"apiVersion"`
-	Kind         string      `yaml:"kind"`
-	Cluster      meshCluster `yaml:"cluster"`
-	Node         meshNode    `yaml:"node"`
-	Sources      meshSources `yaml:"sources"`
-	HealthListen string      `yaml:"healthListen"`
-	Log          configLog   `yaml:"log"`
+	APIVersion   string        `yaml:"apiVersion"`
+	Kind         string        `yaml:"kind"`
+	Cluster      meshCluster   `yaml:"cluster"`
+	Node         meshNode      `yaml:"node"`
+	Announce     *meshAnnounce `yaml:"announce,omitempty"`
+	Sources      meshSources   `yaml:"sources"`
+	Mesh         *meshSection  `yaml:"mesh,omitempty"`
+	HealthListen string        `yaml:"healthListen"`
+	Log          configLog     `yaml:"log"`
+}
+
+type meshAnnounce struct {
+	PodRanges bool `yaml:"podRanges"`
+}
+
+type meshLinked struct {
+	Cluster string `yaml:"cluster"`
+}
+
+type meshSection struct {
+	Accept   []string `yaml:"accept,omitempty"`
+	Keep     bool     `yaml:"keep,omitempty"`
+	Policies []string `yaml:"policies,omitempty"`
+	Join     string   `yaml:"join,omitempty"`
 }
 
 type meshCluster struct {
@@ -174,6 +194,7 @@ type meshNode struct {
 type meshSources struct {
 	Services   []meshService   `yaml:"services,omitempty"`
 	Kubernetes *meshKubernetes `yaml:"kubernetes,omitempty"`
+	Linked     *meshLinked     `yaml:"linked,omitempty"`
 }
 
 type meshService struct {

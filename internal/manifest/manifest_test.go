@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +70,7 @@ func cases() map[string]func() ([]byte, error) {
 	client := func(change func(*VPNClientOptions)) func() ([]byte, error) {
 		return func() ([]byte, error) { return VPNClient(vpnClientOptions(change)) }
 	}
-	return map[string]func() ([]byte, error){
+	out := map[string]func() ([]byte, error){
 		"vpn-server-plain": server(nil),
 		"vpn-server-two": server(func(o *VPNServerOptions) {
 			o.Pods, o.Secret, o.Bundles, o.StaticKey = 2, "vpn", nil, ""
@@ -155,6 +156,8 @@ func cases() map[string]func() ([]byte, error) {
 			o.Advertise = []string{"192.0.2.7:30443", "2001:db8::7", "hub.example.com"}
 		}),
 	}
+	maps.Copy(out, meshCases())
+	return out
 }
 
 // TestGolden compares with testdata; TOMBOLO_UPDATE_GOLDEN=1 rewrites it.
@@ -249,6 +252,9 @@ func TestPodsAskForNothing(t *testing.T) {
 		}
 		if strings.HasPrefix(name, "vpn-") {
 			continue // they need some: TestVPNPodsAskForTheirCapabilities
+		}
+		if strings.HasPrefix(name, "mesh-") {
+			continue // they too: TestMeshPodsAskForTheirCapabilities
 		}
 		t.Run(name, func(t *testing.T) {
 			data, err := make()

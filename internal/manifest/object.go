@@ -213,12 +213,18 @@ type spread struct {
 }
 
 type podSecurityContext struct {
-	RunAsNonRoot        bool    `yaml:"runAsNonRoot,omitempty"`
-	RunAsUser           int     `yaml:"runAsUser,omitempty"`
-	RunAsGroup          int     `yaml:"runAsGroup,omitempty"`
-	FSGroup             int     `yaml:"fsGroup,omitempty"`
-	FSGroupChangePolicy string  `yaml:"fsGroupChangePolicy,omitempty"`
-	SeccompProfile      profile `yaml:"seccompProfile"`
+	RunAsNonRoot        bool            `yaml:"runAsNonRoot,omitempty"`
+	RunAsUser           int             `yaml:"runAsUser,omitempty"`
+	RunAsGroup          int             `yaml:"runAsGroup,omitempty"`
+	FSGroup             int             `yaml:"fsGroup,omitempty"`
+	FSGroupChangePolicy string          `yaml:"fsGroupChangePolicy,omitempty"`
+	SeccompProfile      profile         `yaml:"seccompProfile"`
+	SELinux             *seLinuxOptions `yaml:"seLinuxOptions,omitempty"`
+}
+
+type seLinuxOptions struct {
+	Level string `yaml:"level"`
+	Type  string `yaml:"type"`
 }
 
 type profile struct {

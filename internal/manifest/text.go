@@ -63,6 +63,12 @@ func isLabelValue(s string) bool {
 	return true
 }
 
+// isSecretKey accepts a key of a Secret or ConfigMap.
+func isSecretKey(s string) bool {
+	return s != "" && s != "." && !strings.HasPrefix(s, "..") && len(s) <= 253 &&
+		only(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+}
+
 // isTag accepts the tag of an image (OCI distribution specification, "Pulling manifests").
 func isTag(s string) bool {
 	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' {

@@ -69,6 +69,7 @@ func TestKube(t *testing.T) {
 		t.Run("matrix/"+string(mode), func(t *testing.T) { x.matrix(t, mode) })
 	}
 	t.Run("routed pod", x.routedPod)
+	t.Run("mesh pod", x.meshPod)
 	t.Run("killed agent", x.killedAgent)
 	t.Run("two clusters", x.twoClusters)
 	t.Run("edge", x.edge)

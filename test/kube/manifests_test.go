@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/api/objects/crds"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/manifest"
 )
@@ -73,6 +74,52 @@ func (w *members) manifests(t *testing.T) {
 			said, _ := w.Kubectl(t.Context(), "auth", "can-i", can.verb, can.what, "-A", as)
 			if got := strings.HasPrefix(strings.TrimSpace(said), "yes"); got != can.want {
 				t.Errorf("%s: %s %s: %q", name, can.verb, can.what, said)
+			}
+		}
+	}
+}
+
+// meshManifests: the same for `tombolo mesh manifest`, as it is for linked clusters and with all that it may have. Its
+// account may write Members, of which the policy leaves it that of its node, and read linked clusters.
+func (w *members) meshManifests(t *testing.T) {
+	w.AddNode(t, "m1")
+	defer w.DeleteNode(t, "m1")
+	if _, err := w.Kubectl(t.Context(), "label", "node", "m1", "kubernetes.io/os=linux"); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{crds.Clusters(), crds.ClusterNodes()} { // can-i asks for kinds that are there
+		if err := w.Apply(t.Context(), strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Kubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=30s", "crd/clusters.tombolo.dev",
+		"crd/clusternodes.tombolo.dev"); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(o *manifest.MeshOptions){
+		"plain": func(*manifest.MeshOptions) {},
+		"whole": func(o *manifest.MeshOptions) {
+			o.LinkCluster, o.SecretText, o.Accept, o.Keep, o.PodRanges = "east", "x", []string{"10.0.0.0/8"}, true, true
+			o.Join, o.Policies, o.ImagePullSecret, o.MemoryLimit = "tombolo://x", "policy", "pull", "1Gi"
+		},
+	} {
+		o := manifest.MeshDefaults()
+		o.Image, o.Namespace = "tombolo.local/tombolo:dev", "mesh-"+name
+		change(&o)
+		text, err := manifest.Mesh(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.takes(t, text, o.Namespace, 1)
+		as := "--as=system:serviceaccount:" + o.Namespace + ":" + o.Name
+		for what, want := range map[string]bool{
+			"patch members.tombolo.dev": true, "update members.tombolo.dev": false, "get nodes": true, "list nodes": false,
+			"watch clusters.tombolo.dev": true, "patch clusters.tombolo.dev": false, "watch clusternodes.tombolo.dev": true,
+			"patch clusternodes.tombolo.dev": false, "get secrets": false,
+		} {
+			said, _ := w.Kubectl(t.Context(), append(append([]string{"auth", "can-i"}, strings.Fields(what)...), "-A", as)...)
+			if got := strings.HasPrefix(strings.TrimSpace(said), "yes"); got != want { // it exits with 1 for a no
+				t.Errorf("%s: %s: %q", name, what, said)
 			}
 		}
 	}

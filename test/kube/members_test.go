@@ -58,6 +58,7 @@ func TestMembers(t *testing.T) {
 	t.Run("manifests", w.manifests)
 	t.Run("route manifests", w.routeManifests)
 	t.Run("VPN manifests", w.vpnManifests)
+	t.Run("mesh manifests", w.meshManifests)
 	t.Run("restart", w.restart)
 	t.Run("announce", w.announce)
 	t.Run("mesh", func(t *testing.T) { mesh(t, r) })

@@ -23,7 +23,7 @@ func Able(tun bool) []*fault.Fault {
 	if may, err := permitted(); err != nil || !may {
 		out = append(out, fault.New(fault.CodeUnsupported, "the permission to change the network").Because(
 			errors.Join(err, errors.New("this process lacks CAP_NET_ADMIN"))).
-			Hint("run it as root, or give it CAP_NET_ADMIN and a writable /proc/sys/net"))
+			Hint(needsRights))
 	}
 	if f := opens(device); tun && f != nil {
 		out = append(out, f)

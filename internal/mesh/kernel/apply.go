@@ -45,7 +45,7 @@ func (k *Kernel) step(s plan.Step) error {
 	case plan.Rule:
 		err = k.setRule(s.Verb, o)
 	case plan.Sysctl:
-		err = os.WriteFile(sysctl(o.Path), []byte(o.Value), 0o644)
+		err = writeSetting(o)
 		if errors.Is(err, os.ErrNotExist) {
 			err = unix.ENODEV
 		}

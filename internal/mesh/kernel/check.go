@@ -70,7 +70,7 @@ func (k *Kernel) Check(want plan.State) []*fault.Fault {
 func writable(want plan.State) *fault.Fault {
 	for _, s := range want.Sysctls {
 		path := strings.Replace(s.Path, "/"+s.Link+"/", "/all/", 1)
-		file, err := os.OpenFile(sysctl(path), os.O_WRONLY, 0)
+		file, err := openSetting(path)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			return fault.New(fault.CodeUnsupported, "sysctl "+path).Because(err).

@@ -153,7 +153,7 @@ func crowded(err error) bool { return errors.Is(err, unix.ENOBUFS) || errors.Is(
 func unsupported(what string, err error) *fault.Fault {
 	f := fault.New(fault.CodeUnsupported, what).Because(err)
 	if denied(err) {
-		return f.Hint("run it as root, or give it CAP_NET_ADMIN and a writable /proc/sys/net")
+		return f.Hint(needsRights)
 	}
 	return f.Hint("load the module nf_tables and those of its expressions (ct, fib, nat), or use a kernel that has them")
 }

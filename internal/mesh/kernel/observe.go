@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -108,8 +107,6 @@ func (k *Kernel) Settings() []plan.Sysctl {
 	}
 	return out
 }
-
-func sysctl(path string) string { return filepath.Join("/proc/sys/net", filepath.FromSlash(path)) }
 
 func (k *Kernel) routes(s *plan.State) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -31,8 +31,8 @@ func (c *Cluster) issueAll() error {
 		"controllers":       {name: "system:kube-controller-manager"},
 		"scheduler":         {name: "system:kube-scheduler"},
 		"proxy":             {name: "system:kube-proxy"},
-		"kubelet":           {name: "system:node:" + nodeName, group: "system:nodes"},
-		"kubelet-server":    {name: nodeName, hosts: []string{nodeName, NodeAddress}},
+		"kubelet":           {name: "system:node:" + NodeName, group: "system:nodes"},
+		"kubelet-server":    {name: NodeName, hosts: []string{NodeName, NodeAddress}},
 		// Served by the test pod behind the service "backend".
 		"backend": {name: "backend.default.svc", hosts: []string{"backend.default.svc"}},
 	} {

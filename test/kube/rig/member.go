@@ -25,7 +25,7 @@ func (c *Cluster) StartMember(ctx context.Context, node, kubernetes, announce st
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	secret, err := c.clusterSecret(ctx)
+	secret, err := c.ClusterSecret(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ sources: {kubernetes: {%[6]s}}
 	return m, nil
 }
 
-// clusterSecret is the file of the cluster's secret, which all members have.
-func (c *Cluster) clusterSecret(ctx context.Context) (string, error) {
+// ClusterSecret is the file of the cluster's secret, which all members have.
+func (c *Cluster) ClusterSecret(ctx context.Context) (string, error) {
 	secret := filepath.Join(c.dir, "cluster.secret")
 	if _, err := os.Stat(secret); err == nil {
 		return secret, nil

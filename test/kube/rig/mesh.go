@@ -45,7 +45,7 @@ func (c *Cluster) StartMachine(ctx context.Context, node string, n int, kubernet
 	if err := batch(ctx, m.host, "route add default dev wan0"); err != nil {
 		return nil, err
 	}
-	secret, err := c.clusterSecret(ctx)
+	secret, err := c.ClusterSecret(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +87,24 @@ func (m *Machine) Pods(ctx context.Context, of netip.Prefix) (netip.Addr, error)
 
 // Asks asks the program at an address for its health, from this machine.
 func (m *Machine) Asks(ctx context.Context, a netip.Addr) error {
+	_, err := m.Gets(ctx, "http://"+net.JoinHostPort(a.String(), machineHealth)+"/livez")
+	return err
+}
+
+// Gets is what is answered at a URL, asked from this machine, within two seconds.
+func (m *Machine) Gets(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: m.host.DialContext}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(a.String(), machineHealth)+"/livez", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer answer.Body.Close()
-	_, err = io.Copy(io.Discard, answer.Body)
-	return err
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-const nodeName = "node1"
+// NodeName is the name of the node of a cluster.
+const NodeName = "node1"
 
 // node is the machine of a cluster: a network, a mount and a PID namespace. Its first process reaps; when it
 // dies the kernel kills everything in the PID namespace and drops every mount.
@@ -86,7 +87,7 @@ func (c *Cluster) startRuntime(ctx context.Context) error {
 		return err
 	}
 	if err := await(ctx, "wait for containerd", runtime, func(ctx context.Context) error {
-		_, err := c.onNode(ctx, "ctr", "-a", n.socket(), "version")
+		_, err := c.OnNode(ctx, "ctr", "-a", n.socket(), "version")
 		return err
 	}); err != nil {
 		return err
@@ -103,18 +104,18 @@ func (c *Cluster) startKubelet(ctx context.Context) error {
 	begin := time.Now()
 	kubelet, err := c.startOnNode("kubelet", filepath.Join(c.rig.bin, "kubelet"),
 		"--config", filepath.Join(c.node.dir, "kubelet.yaml"), "--kubeconfig", c.kubeconfig("kubelet"),
-		"--hostname-override", nodeName, "--node-ip", NodeAddress, "--root-dir", filepath.Join(c.node.dir, "kubelet"))
+		"--hostname-override", NodeName, "--node-ip", NodeAddress, "--root-dir", filepath.Join(c.node.dir, "kubelet"))
 	if err != nil {
 		return err
 	}
 	if _, err := c.startOnNode("kube-proxy", filepath.Join(c.rig.bin, "kube-proxy"), "--kubeconfig", c.kubeconfig("proxy"),
-		"--proxy-mode=nftables", "--cluster-cidr="+PodRange, "--hostname-override="+nodeName,
+		"--proxy-mode=nftables", "--cluster-cidr="+PodRange, "--hostname-override="+NodeName,
 		// 0 leaves the kernel's settings alone.
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"); err != nil {
 		return err
 	}
 	if err := await(ctx, "wait for the node to be Ready", kubelet, func(ctx context.Context) error {
-		text, err := c.Kubectl(ctx, "get", "node", nodeName, "-o",
+		text, err := c.Kubectl(ctx, "get", "node", NodeName, "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}{.spec.taints[*].key}`)
 		if err == nil && text != "True" {
 			err = fmt.Errorf("node condition and taints: %q", text)
@@ -142,13 +143,14 @@ func (c *Cluster) startOnNode(name string, args ...string) (*Process, error) {
 	return p, err
 }
 
-func (c *Cluster) onNode(ctx context.Context, args ...string) (string, error) {
+// OnNode runs a command on the machine of the cluster and returns what it printed.
+func (c *Cluster) OnNode(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, c.rig.lab.Here(), c.node.inside(args)...)
 }
 
 // ImportImages loads an archive of images, docker's or OCI's, into the node's containerd.
 func (c *Cluster) ImportImages(ctx context.Context, archive string) error {
-	_, err := c.onNode(ctx, "ctr", "-a", c.node.socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "native", archive)
+	_, err := c.OnNode(ctx, "ctr", "-a", c.node.socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "native", archive)
 	return err
 }
 
