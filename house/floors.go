@@ -72,6 +72,7 @@ func withoutEffects() []Package {
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/link/learn", Deciders, false, "objects of a cluster to the ranges of its pods and services"},
+		{"internal/link/invite", Deciders, false, "join lines, and what a new link waits for"},
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
 		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
