@@ -32,8 +32,9 @@ type linkJoin struct {
 func newLinkJoinCommand() *cobra.Command {
 	j := linkJoin{order: invite.JoinOrder{Namespace: manifest.ControllerDefaults().Namespace}}
 	cmd := &cobra.Command{
-		Use: "join LINE|@FILE|-|CLUSTER --image IMAGE", Short: "Link this cluster with others, by the line of 'tombolo link token'",
-		Args: exactArgs("LINE"),
+		Use:   "join LINE|@FILE|-|CLUSTER --image IMAGE",
+		Short: "Link this cluster with others, by the line of 'tombolo link token'",
+		Args:  exactArgs("LINE"),
 		Long: `Links the cluster of the kubeconfig with others. It checks what is given, and that nothing of
 somebody else is in the way, before it changes anything. Then it states at the host cluster
 what the flags say, applies a controller and the mesh on all nodes here (--no-mesh: nodes
@@ -69,7 +70,8 @@ tombolo-link-host. It never gets a kubeconfig of the host cluster.`,
 	f.BoolVar(&j.noMesh, "no-mesh", false, "apply no DaemonSet: nodes run 'tombolo mesh' themselves")
 	f.StringArrayVar(&j.accept, "accept", nil,
 		"`CIDR` within which ranges of others have to be, in place of the mesh's own list; may be repeated")
-	f.StringVar(&j.order.Proxy, "proxy-url", "", "`URL` of a proxy (http, https, socks5) to the host cluster, in place of the line's")
+	f.StringVar(&j.order.Proxy, "proxy-url", "",
+		"`URL` of a proxy (http, https, socks5) to the host cluster, in place of the line's")
 	f.DurationVar(&j.order.Wait, "wait", 2*time.Minute, "how long to wait for the first packet; 0: not at all")
 	f.BoolVar(&j.order.DryRun, "dry-run", false, "check everything, and print what would be done")
 	offer(cmd, "network-type", invite.NetworkTypes()...)

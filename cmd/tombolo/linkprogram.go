@@ -18,7 +18,8 @@ import (
 type kubeFlags struct{ file, context string }
 
 func (f *kubeFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "kubeconfig", "", "`FILE`; without it as kubectl: KUBECONFIG, ~/.kube/config, or the pod's")
+	cmd.Flags().StringVar(&f.file, "kubeconfig", "",
+		"`FILE`; without it as kubectl: KUBECONFIG, ~/.kube/config, or the pod's")
 	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context in it, in place of the current one")
 }
 

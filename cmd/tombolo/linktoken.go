@@ -45,8 +45,8 @@ as you would send a password.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cluster = args[0]
 			if o.Expires < leastLinkLife || o.Expires > mostLinkLife {
-				return usage(fmt.Sprintf("--expires %s is not between %s and %s", o.Expires, span(leastLinkLife), span(mostLinkLife)),
-					"--expires 1h")
+				return usage(fmt.Sprintf("--expires %s is not between %s and %s", o.Expires, span(leastLinkLife),
+					span(mostLinkLife)), "--expires 1h")
 			}
 			objects, err := manifest.Invitation(o.Cluster)
 			if err != nil {
@@ -80,9 +80,11 @@ as you would send a password.`,
 	kube.register(cmd)
 	f := cmd.Flags()
 	to.register(cmd, outReplaces)
-	f.StringVar(&o.Server, "server", "", "`URL` of the host's API server as the other cluster reaches it; else the kubeconfig's")
+	f.StringVar(&o.Server, "server", "",
+		"`URL` of the host's API server as the other cluster reaches it; else the kubeconfig's")
 	f.DurationVar(&o.Expires, "expires", time.Hour, "how long the line can be used, 10m to 24h")
-	f.StringVar(&o.Proxy, "proxy-url", "", "`URL` of a proxy (http, https, socks5) through which the other cluster reaches it")
+	f.StringVar(&o.Proxy, "proxy-url", "",
+		"`URL` of a proxy (http, https, socks5) through which the other cluster reaches it")
 	f.StringVar(&secretFile, "secret-file", "",
 		"`FILE` with the secret that the nodes of all linked clusters share; without it one is drawn with the first line")
 	return cmd

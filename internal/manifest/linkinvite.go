@@ -70,7 +70,8 @@ func Invitation(cluster string) ([]byte, error) {
 	bindings := func(kind string) roleRule {
 		return roleRule{[]string{rbacGroup}, []string{kind}, []string{once}, []string{"delete"}}
 	}
-	grant(linksNamespace, once, roleRule{[]string{""}, []string{"secrets"}, one, []string{"get"}}, bindings("rolebindings"))
+	grant(linksNamespace, once, roleRule{[]string{""}, []string{"secrets"}, one, []string{"get"}},
+		bindings("rolebindings"))
 	grant("", once, roleRule{[]string{"tombolo.dev"}, []string{"clusters"}, one, []string{"get", "patch"}},
 		bindings("clusterrolebindings"))
 	grant(JoinNamespace, cluster, roleRule{[]string{""}, []string{"secrets"}, []string{MeshSecret}, []string{"get"}},

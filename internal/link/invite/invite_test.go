@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/link/invite"
 )
 
@@ -90,9 +89,11 @@ func TestTheKubeconfigIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kube.ReadKubeconfig("host", []byte(text))
-	if err != nil || a.Server.String() != l.Server || a.ServerName != l.ServerName || a.Proxy.String() != l.Proxy {
-		t.Errorf("%+v, %v", a, err)
+	for _, part := range []string{`"server": "` + l.Server, `"tls-server-name": "` + l.ServerName, `"proxy-url": "` + l.Proxy,
+		`"token": "member-token"`, `"current-context": "host"`} {
+		if !strings.Contains(text, part) {
+			t.Errorf("there is no %s in %s", part, text)
+		}
 	}
 	if strings.Contains(text, l.Token) {
 		t.Error("the token for the join is in it")

@@ -154,8 +154,8 @@ func (l Line) wrong() string {
 
 func isURL(text string, schemes ...string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" && slices.Contains(schemes, u.Scheme) &&
-		(u.User == nil || u.Scheme != "https" || len(schemes) > 1)
+	return err == nil && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" &&
+		slices.Contains(schemes, u.Scheme) && (u.User == nil || u.Scheme != "https" || len(schemes) > 1)
 }
 
 // derOf reads the certificates of a PEM file.

@@ -61,7 +61,7 @@ func join(ctx context.Context, here *place, o invite.JoinOrder, tell *teller) er
 		return err
 	}
 	if j.line {
-		docs = append(docs, secrets(o.Namespace, j)...)
+		docs = ordered(append(docs, secrets(o.Namespace, j)...))
 	}
 	ours, theirs, err := here.own(ctx, docs, o.Cluster)
 	if err != nil {
@@ -211,8 +211,8 @@ func (p *place) again(ctx context.Context, o invite.JoinOrder) (out joined, err 
 		return out, err
 	}
 	if text == nil {
-		return out, fault.Newf(fault.CodeNotFound, "this cluster has not joined as %q: there is no Secret %s/%s of it", o.Cluster,
-			o.Namespace, hostSecret).Hint("join with a line: tombolo link token %s at the host cluster", o.Cluster)
+		return out, fault.Newf(fault.CodeNotFound, "this cluster has not joined as %q: there is no Secret %s/%s of it",
+			o.Cluster, o.Namespace, hostSecret).Hint("join with a line: tombolo link token %s at the host cluster", o.Cluster)
 	}
 	out.account = string(text)
 	out.host, err = fromText(text)
@@ -246,8 +246,8 @@ func (j joined) state(ctx context.Context, o invite.JoinOrder, tell *teller) err
 	u := made(links(v1alpha1.KindCluster), "", o.Cluster, map[string]any{"spec": spec})
 	err := j.host.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(specOwner))
 	if apierrors.IsConflict(err) {
-		return fault.Newf(fault.CodeLinkRefused, "people of the host cluster say something else of %s", o.Cluster).Because(err).
-			Hint("leave the flag out, or change the Cluster there: kubectl edit clusters.tombolo.dev %s", o.Cluster)
+		return fault.Newf(fault.CodeLinkRefused, "people of the host cluster say something else of %s", o.Cluster).
+			Because(err).Hint("leave the flag out, or change the Cluster there: kubectl edit clusters.tombolo.dev %s", o.Cluster)
 	}
 	if err != nil {
 		return failed(fmt.Sprintf("write the Cluster %s at the host cluster", o.Cluster), err)

@@ -61,7 +61,7 @@ func list(ctx context.Context, at *place, now time.Time) (*invite.List, error) {
 
 // listed is what a cluster shows, and what is not well with it.
 func listed(c objects.Cluster, nodes []objects.ClusterNode, now time.Time) invite.Listed {
-	out := invite.Listed{Name: c.Name, NetworkType: c.Spec.NetworkType, Gateways: c.Status.Gateways}
+	out := invite.Listed{Name: c.Name, NetworkType: c.Spec.NetworkType, Ranges: []string{}, Gateways: c.Status.Gateways}
 	as := map[string]string{}
 	for _, m := range c.Status.Mapped {
 		as[string(m.CIDR)] = string(m.As)

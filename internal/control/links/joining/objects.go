@@ -54,10 +54,15 @@ func read(text string) (out []*unstructured.Unstructured, err error) {
 		out = slices.DeleteFunc(out, func(o *unstructured.Unstructured) bool { return name(o) == name(u) })
 		out = append(out, u)
 	}
-	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int {
+	return ordered(out), nil
+}
+
+// ordered has objects in the order in which they are made.
+func ordered(docs []*unstructured.Unstructured) []*unstructured.Unstructured {
+	slices.SortStableFunc(docs, func(a, b *unstructured.Unstructured) int {
 		return slices.Index(kinds(), a.GroupVersionKind()) - slices.Index(kinds(), b.GroupVersionKind())
 	})
-	return out, nil
+	return docs
 }
 
 // shared reports whether an object that somebody else has made serves as well: kinds, the policy and the roles of

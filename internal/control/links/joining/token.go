@@ -113,8 +113,8 @@ func lineOf(host *place, o invite.TokenOrder) (invite.Line, error) {
 		}
 	}
 	if host.config.Insecure {
-		return l, fault.New(fault.CodeConfig, "the kubeconfig has insecure-skip-tls-verify: no member could tell who answers").
-			Hint("use one with certificate-authority-data")
+		return l, fault.New(fault.CodeConfig, "no member could tell who answers").
+			Whyf("the kubeconfig has insecure-skip-tls-verify").Hint("use one with certificate-authority-data")
 	}
 	u, err := url.Parse(l.Server)
 	if err != nil {
@@ -146,8 +146,8 @@ func (p *place) known(ctx context.Context, cluster string) (fresh bool, err erro
 	for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 		u := made(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind}, "", policy, nil)
 		if err := p.Get(ctx, client.ObjectKeyFromObject(u), u); missing(err) {
-			return false, fault.Newf(fault.CodeNotFound, "the host cluster has no %s %s: members could write each other's objects",
-				kind, policy).Hint(install)
+			return false, fault.Newf(fault.CodeNotFound, "the host cluster has no %s %s", kind, policy).
+				Whyf("without it members could write each other's objects").Hint(install)
 		} else if err != nil {
 			return false, failed("read the policy for members", err)
 		}
@@ -190,13 +190,14 @@ func (p *place) sharedSecret(ctx context.Context, o invite.TokenOrder, tell *tel
 	case err != nil && !missing(err):
 		return failed("read the secret of the mesh", err)
 	case err == nil && o.Given && string(have.Data[secretKey]) != o.Secret:
-		return fault.Newf(fault.CodeLinkRefused, "the linked clusters have another secret already, in %s/%s", joins, meshSecret).
-			Hint("leave --secret-file out")
+		return fault.Newf(fault.CodeLinkRefused, "the linked clusters have another secret already, in %s/%s",
+			joins, meshSecret).Hint("leave --secret-file out")
 	case err == nil:
 		return nil
 	}
 	have = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: joins, Name: meshSecret,
-		Labels: map[string]string{"app.kubernetes.io/part-of": "tombolo"}}, StringData: map[string]string{secretKey: o.Secret}}
+		Labels: map[string]string{"app.kubernetes.io/part-of": "tombolo"}},
+		StringData: map[string]string{secretKey: o.Secret}}
 	if err := p.Create(ctx, &have, client.FieldOwner(fieldOwner)); err != nil {
 		return failed("write the secret of the mesh", err)
 	}

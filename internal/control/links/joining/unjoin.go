@@ -75,7 +75,8 @@ func leave(ctx context.Context, here *place, o invite.UnjoinOrder, tell *teller)
 		return err
 	}
 	extra := []*unstructured.Unstructured{made(core("Secret"), o.Namespace, controller+"-webhooks", nil),
-		made(schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}, o.Namespace, controller, nil)}
+		made(schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}, o.Namespace, controller,
+			nil)}
 	for _, u := range extra { // which the controller itself has made
 		if err := here.remove(ctx, u); err != nil {
 			return err
