@@ -72,11 +72,12 @@ func withoutEffects() []Package {
 		{"internal/mesh/relayproto", Deciders, false, "frames of the relay, to values and back"},
 
 		{"internal/link/learn", Deciders, false, "objects of a cluster to the ranges of its pods and services"},
+		{"internal/link/invite", Deciders, false, "join lines, and what a new link waits for"},
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
 		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
-		{"internal/link/check", Deciders, false, "what a node has measured to what is well, what is not, and what to do"},
-		{"internal/link/explain", Deciders, false, "linked clusters and an address to the nodes on the way, there and back"},
+		{"internal/link/check", Deciders, true, "what a node has measured to what is well, what is not, and what to do"},
+		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},

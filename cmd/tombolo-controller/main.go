@@ -27,19 +27,29 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/acl"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/links/host"
+	"github.com/tombolo-io/tombolo/internal/control/links/joining"
 	"github.com/tombolo-io/tombolo/internal/control/links/member"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
+	"github.com/tombolo-io/tombolo/internal/link/federation"
 )
 
 // version is set by the linker (-X main.version=...).
 var version = "dev"
 
 func main() {
-	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // execute runs one command line and returns its exit code, as those of tombolo are.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == "link" { // 'tombolo link' hands over an order, and prints the answer itself
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+		defer stop()
+		if err := joining.Serve(ctx, stdin, stdout, stderr, federation.Read); err != nil {
+			return 1
+		}
+		return 0
+	}
 	flags := flag.NewFlagSet("tombolo-controller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("config", "", "configuration `FILE` (kind ControllerConfig)")

@@ -26,7 +26,8 @@ func newLinkCommand() *cobra.Command {
 		Use: "link", Short: "Link clusters, so that pods and services of one reach those of another", Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newLinkImportCommand(), newLinkCheckCommand())
+	cmd.AddCommand(newLinkTokenCommand(), newLinkJoinCommand(), newLinkUnjoinCommand(), newLinkListCommand(),
+		newLinkCheckCommand(), newLinkExplainCommand(), newLinkImportCommand())
 	return cmd
 }
 

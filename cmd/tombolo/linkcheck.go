@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/link/check"
+	"github.com/tombolo-io/tombolo/internal/link/invite"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
@@ -45,6 +46,18 @@ func (f *linkCheckFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.all, "all", false, "show what is well too")
 }
 
+// args are the flags for another node.
+func (f *linkCheckFlags) args() []string {
+	out := []string{"--wait", f.wait.String()}
+	if f.cluster != "" {
+		out = append(out, "--cluster", f.cluster)
+	}
+	for _, d := range f.dns {
+		out = append(out, "--dns", d)
+	}
+	return out
+}
+
 // query is the request to a node.
 func (f *linkCheckFlags) query() (url.Values, error) {
 	q := url.Values{"wait": {f.wait.String()}}
@@ -68,6 +81,8 @@ func newLinkCheckCommand() *cobra.Command {
 	var flags linkCheckFlags
 	var from meshFlags
 	var out outputFlag
+	var kube kubeFlags
+	var nodes bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Measure whether linked clusters are reached, and say what to do where not",
 		Args: exactArgs(),
@@ -77,9 +92,13 @@ echo from an address of its pods, so that masquerade, the way back and the check
 sources (rp_filter) are seen at work, and a question to the DNS Service of each cluster.
 Forwarding, NAT that is asked before the mesh, and the kernel are looked at too.
 
+With --nodes, --kubeconfig or --context all nodes of that cluster measure, many at the
+same time, by a command in the mesh's pod of each. One that cannot be asked says why.
+
 Each finding that is not well says what to do next. The exit code is 1 if packets are
 lost. A node measures towards 256 peers; name one cluster for others.`,
 		Example: `  tombolo link check
+  tombolo link check --nodes
   tombolo link check --cluster west --all
   tombolo link check --dns west=10.102.0.53`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,11 +106,19 @@ lost. A node measures towards 256 peers; name one cluster for others.`,
 			if err != nil {
 				return err
 			}
-			node, err := checkHere(cmd.Context(), &from, q)
+			all := linkChecks{hub.Meta("LinkChecks"), nil}
+			if nodes || kube != (kubeFlags{}) {
+				var answer invite.Answer
+				answer, err = kube.order(cmd, invite.Order{Check: &invite.CheckOrder{Args: flags.args()}})
+				all.Nodes = inJSON(answer.Checked)
+			} else {
+				var node check.Node
+				node, err = checkHere(cmd.Context(), &from, q)
+				all.Nodes = []check.Node{node}
+			}
 			if err != nil {
 				return err
 			}
-			all := linkChecks{hub.Meta("LinkChecks"), []check.Node{node}}
 			text := func(w io.Writer) error { return check.Print(w, all.Nodes, flags.all) }
 			if err := out.print(cmd.OutOrStdout(), all, text); err != nil {
 				return err
@@ -100,6 +127,8 @@ lost. A node measures towards 256 peers; name one cluster for others.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "have all nodes of the cluster measure")
+	kube.register(cmd)
 	from.register(cmd)
 	out.register(cmd)
 	return cmd

@@ -95,6 +95,8 @@ func cases() map[string]func() ([]byte, error) {
 				[]string{"outbound|1194||vpn-seed-server.c1.svc.cluster.local"}
 			o.Transfer = []string{"192.168.200.0/24,fd00:30::/96"}
 		}),
+		"link-invitation": func() ([]byte, error) { return Invitation("west") },
+
 		"route-plain": route(nil),
 		"route-names": route(func(o *RouteOptions) {
 			withNames(o)

@@ -32,7 +32,7 @@ type secret struct {
 	Kind       string            `yaml:"kind"`
 	Metadata   meta              `yaml:"metadata"`
 	Type       string            `yaml:"type"`
-	StringData map[string]string `yaml:"stringData"`
+	StringData map[string]string `yaml:"stringData,omitempty"`
 }
 
 type configMap struct {

@@ -95,6 +95,8 @@ const (
 	CodeRouteAway   Code = "route_unreachable"
 	CodeVPNAway     Code = "vpn_unreachable"
 	CodeVPNDown     Code = "vpn_down"
+	CodeLinkRefused Code = "link_refused"
+	CodeLinkPending Code = "link_pending"
 )
 
 // Entry is one row of the table of codes.
@@ -203,5 +205,7 @@ func Table() []Entry {
 		{CodeRouteAway, Unavailable, "No 'tombolo route' answers at its admin socket."},
 		{CodeVPNAway, Unavailable, "No 'tombolo vpn' answers at its admin socket."},
 		{CodeVPNDown, Unavailable, "No packets pass through the tunnel."},
+		{CodeLinkRefused, Conflict, "The host cluster refuses a linked cluster, or something else is in its way."},
+		{CodeLinkPending, Timeout, "A linked cluster is not as far as was awaited, in the time that was given."},
 	}
 }

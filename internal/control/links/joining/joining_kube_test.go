@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kube
+
+package joining_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/links/host"
+	"github.com/tombolo-io/tombolo/internal/control/links/member"
+	"github.com/tombolo-io/tombolo/internal/manifest"
+)
+
+// TestJoinAndUnjoin links a cluster and unlinks it, with the programs and two real API servers. Controllers run in this
+// process as soon as their Deployment is there, as no kubelet starts them.
+func TestJoinAndUnjoin(t *testing.T) {
+	there, west := start(t)
+	if _, said, code := tombolo(t, "", "link", "token", "west", "--server", there.url, "--kubeconfig", there.file); code != 1 ||
+		!strings.Contains(said, "no kind Cluster") || !strings.Contains(said, "tombolo controller manifest") {
+		t.Fatalf("a host cluster without kinds: %d", code)
+	}
+	o := manifest.ControllerDefaults()
+	o.Image, o.LinkHost, o.NoNamespace = "registry.example/tombolo:v1", true, false
+	text, err := manifest.Controller(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there.apply(t, string(text))
+	if err := west.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	before, empty := there.all(t), west.all(t)
+	there.tokens(t)
+	there.control(t, "tombolo-controller", host.Feature())
+	file := invited(t, there)
+	refusals(t, there, west, file, empty)
+	west.runs(t, file)
+	_, said, code := tombolo(t, "", "link", "join", "@"+file, "--kubeconfig", west.file, "--image", "registry.example/tombolo:v1",
+		"--cluster-pod-cidr", "10.1.0.0/16", "--node-elastic-ip", "a=203.0.113.7", "--network-type", "gateway",
+		"--wait", "90s")
+	if code != 0 || !strings.Contains(said, "no other cluster") {
+		t.Fatalf("join: %d", code)
+	}
+	joined(t, there, west)
+	if _, said, code = tombolo(t, "", "link", "join", "@"+file, "--kubeconfig", west.file, "--image", "x/y"); code != 4 ||
+		!strings.Contains(said, "token_used") {
+		t.Errorf("the line is used twice: %d", code)
+	}
+	if _, _, code = tombolo(t, "", "link", "join", "west", "--kubeconfig", west.file, "--image",
+		"registry.example/tombolo:v1"); code != 0 {
+		t.Errorf("joined again: %d", code)
+	}
+	if _, _, code = tombolo(t, "", "link", "unjoin", "west", "--kubeconfig", west.file, "--host-kubeconfig",
+		there.file); code != 0 {
+		t.Fatalf("unjoin: %d", code)
+	}
+	eventually(t, "nothing is left", func() string {
+		return difference("host", before, there.all(t)) + difference("west", empty, west.all(t))
+	})
+}
+
+// invited makes a line, and another one in its place.
+func invited(t *testing.T, there *api) (file string) {
+	t.Helper()
+	token := func() string {
+		out, _, code := tombolo(t, "", "link", "token", "west", "--server", there.url, "--kubeconfig", there.file)
+		if code != 0 || strings.Count(out, "\n") != 1 || len(out) > 4096 {
+			t.Fatalf("token: %d, %d bytes", code, len(out))
+		}
+		return out
+	}
+	old := token()
+	file = filepath.Join(t.TempDir(), "line")
+	if err := os.WriteFile(file, []byte(token()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, said, code := tombolo(t, old, "link", "join", "-", "--kubeconfig", there.file, "--image", "x/y", "--dry-run"); code != 4 ||
+		!strings.Contains(said, "token_used") {
+		t.Errorf("a line that was replaced: %d", code)
+	}
+	out, _, code := tombolo(t, "", "link", "list", "--kubeconfig", there.file, "-o", "json")
+	var list struct {
+		Pending []struct{ Cluster string }
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list.Pending) != 1 ||
+		list.Pending[0].Cluster != "west" {
+		t.Errorf("pending: %+v, %d, %v", list, code, err)
+	}
+	return file
+}
+
+// refusals are of what is wrong: nothing is changed by them.
+func refusals(t *testing.T, there, west *api, file string, empty []string) {
+	t.Helper()
+	for _, c := range []struct {
+		flag, value, why string
+		code             int
+	}{
+		{"--node-elastic-ip", "b=203.0.113.7", "no node b", 2},
+		{"--node-elastic-ip", "a=256.0.0.1", "NODE=IP", 2},
+		{"--cluster-pod-cidr", "10.1.0.1/16", "host bits", 2},
+		{"--map", "10.1.0.0/16=10.2.0.0/17", "same IP version and length", 2},
+		{"--dry-run", "", "nothing was changed", 0},
+	} {
+		args := []string{"link", "join", "@" + file, "--kubeconfig", west.file, "--image", "registry.example/tombolo:v1", c.flag}
+		if c.value != "" {
+			args = append(args, c.value)
+		}
+		if _, said, code := tombolo(t, "", args...); code != c.code || !strings.Contains(said, c.why) {
+			t.Errorf("%s %s: %d", c.flag, c.value, code)
+		}
+	}
+	if d := difference("west", empty, west.all(t)); d != "" {
+		t.Error(d)
+	}
+}
+
+// runs plays kubelet: a pod of the controller runs as long as there is its Deployment. A node announces itself.
+func (x *api) runs(t *testing.T, dir string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	there := func() bool {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(deployment)
+		return x.Get(ctx, client.ObjectKey{Namespace: system, Name: "tombolo-link"}, u) == nil
+	}
+	wait := func(is bool) bool {
+		for there() != is {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		return true
+	}
+	go func() {
+		defer close(done)
+		if !wait(true) {
+			return
+		}
+		var s corev1.Secret
+		if err := x.Get(ctx, client.ObjectKey{Namespace: system, Name: "tombolo-link-host"}, &s); err != nil {
+			t.Error(err)
+			return
+		}
+		kubeconfig := filepath.Join(filepath.Dir(dir), "member")
+		if err := os.WriteFile(kubeconfig, s.Data["kubeconfig"], 0o600); err != nil {
+			t.Error(err)
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: system, Labels: map[string]string{
+			"app.kubernetes.io/name": "tombolo", "app.kubernetes.io/instance": "tombolo-link"}},
+			Spec: corev1.PodSpec{ServiceAccountName: "tombolo-link", NodeName: "a",
+				Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		if err := x.Create(ctx, pod); err != nil {
+			t.Error(err)
+		}
+		stop := x.control(t, "tombolo-link", member.Features(&controlconf.Links{Cluster: "west", HostKubeconfig: kubeconfig,
+			Gateways: 2})...)
+		x.announce(ctx, t)
+		if wait(false) {
+			stop()
+			_ = x.Delete(ctx, pod, client.GracePeriodSeconds(0)) // the test sees if it is left
+		}
+	}()
+}
+
+// announce writes the Member of node a, as the mesh there does.
+func (x *api) announce(ctx context.Context, t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"publicKey": strings.Repeat("A", 43) + "=",
+		"nodename": "a", "addresses": []any{"192.168.0.1"}, "endpoints": []any{"203.0.113.7:51820"}}}}
+	u.SetGroupVersionKind(objects.GroupVersion().WithKind("Member"))
+	u.SetName("a")
+	for ctx.Err() == nil {
+		err := x.Create(ctx, u.DeepCopy())
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "no matches") && !strings.Contains(err.Error(), "could not find") {
+			t.Error(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// joined checks what a join has left on both sides.
+func joined(t *testing.T, there, west *api) {
+	t.Helper()
+	var c objects.Cluster
+	if err := there.Get(t.Context(), client.ObjectKey{Name: "west"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Spec.NetworkType != "gateway" || c.Spec.NodeElasticIPMap["a"] != "203.0.113.7" || c.Spec.Engine != "auto" ||
+		!slices.Equal(c.Spec.ClusterPodCIDRs, []string{"10.1.0.0/16"}) {
+		t.Errorf("spec: %+v", c.Spec)
+	}
+	for _, want := range []string{"DaemonSet " + system + "/tombolo-mesh", "Deployment " + system + "/tombolo-link",
+		"Secret " + system + "/tombolo-link-host", "Secret " + system + "/tombolo-mesh-secret", "Cluster /west",
+		"CustomResourceDefinition /members.tombolo.dev", "ClusterNode /west.a"} {
+		eventually(t, want, func() string {
+			if !slices.Contains(west.all(t), want) {
+				return "is not there"
+			}
+			return ""
+		})
+	}
+	left := there.all(t)
+	if slices.Contains(left, "ServiceAccount tombolo-link-join/west") || slices.Contains(left, "ClusterRoleBinding /tombolo-link-join-west") {
+		t.Error("the account for the join is left")
+	}
+}
+
+// difference is what is missing and what is more.
+func difference(where string, before, after []string) string {
+	var out []string
+	for _, s := range before {
+		if !slices.Contains(after, s) {
+			out = append(out, where+": "+s+" is missing")
+		}
+	}
+	for _, s := range after {
+		if !slices.Contains(before, s) {
+			out = append(out, where+": "+s+" is left")
+		}
+	}
+	return strings.Join(out, "\n")
+}
