@@ -166,7 +166,7 @@ func (e *Edge) Records() (out []audit.Record, err error) {
 // kubectlArgs is the command line of kubectl against a cluster by way of the edge: it dials the edge, says the
 // cluster's name, and wants that name in kube-apiserver's own certificate.
 func (e *Edge) kubectlArgs(c *Cluster, args []string) ([]string, error) {
-	path := c.kubeconfig(e.Name)
+	path := c.kubeconfig(e.Name + "-office") // the edge may have a kubeconfig of its own name
 	server := "https://" + net.JoinHostPort(e.Address, EdgePort)
 	return c.kubectlWith(path, args), c.pki.kubeconfigBehind(path, server, c.EdgeName(), "admin")
 }
