@@ -177,20 +177,25 @@ func (k kernel) needs(name string) ([]string, error) {
 	if k.within[name] {
 		return nil, nil
 	}
+	m, err := k.modinfo(name)
+	return m.needs, err
+}
+
+func (k kernel) modinfo(name string) (modinfo, error) {
 	path := k.modules[name]
 	if path == "" {
-		return nil, fmt.Errorf("the kernel %s has no module %s", filepath.Base(k.image), name)
+		return modinfo{}, fmt.Errorf("the kernel %s has no module %s", filepath.Base(k.image), name)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return modinfo{}, err
 	}
 	defer f.Close()
-	below, err := neededBy(f)
+	m, err := readModinfo(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return modinfo{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return below, nil
+	return m, nil
 }
 
 // files are those of modules and of what they need, in order.

@@ -12,8 +12,9 @@
 //
 // The initramfs has an init of ours (package init below), the modules that steps name and those
 // that these need, test programs and the program tombolo, and nothing else: no shell, no ip, no
-// nft, no modprobe. A step's modules are loaded when it is its turn, so an earlier step sees a
-// kernel without them. The tests of a step are those of any package: what is built is static,
+// nft. A step's modules are loaded when it is its turn, so an earlier step sees a kernel without
+// them. Spare ones are loaded when the kernel asks for them, as modprobe would do it; who writes
+// nothing to /proc/sys/kernel/modprobe has a kernel that finds none. The tests of a step are those of any package: what is built is static,
 // and its `TOMBOLO_LAB_PROGRAM` is tombolo. The guest has no network beside the namespaces that
 // tests make, no disk and no clock but its own.
 //

@@ -32,6 +32,7 @@ type Step struct {
 // Guest is a machine that does its steps in turn and ends.
 type Guest struct {
 	Steps  []Step
+	Spare  []string      // modules that the kernel finds when it asks for them
 	Memory int           // in MiB; 0: 1,024
 	Within time.Duration // for boot and steps; 0: a minute
 }
@@ -89,49 +90,84 @@ func (g Guest) pack(ctx context.Context, k kernel, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := builder{ctx: ctx, root: root, dir: dir}
-	entries := []entry{
-		{name: "init", mode: 0o755, from: build.program("./test/qemu/init")},
-		{name: tombolo[1:], mode: 0o755, from: build.program("./cmd/tombolo")},
+	p := packer{kernel: k, builder: builder{ctx: ctx, root: root, dir: dir}}
+	first := p.program("./test/qemu/init")
+	p.add(entry{name: "init", mode: 0o755, from: first})
+	p.add(entry{name: script.Helper[1:], mode: 0o755, from: first})
+	p.add(entry{name: tombolo[1:], mode: 0o755, from: p.program("./cmd/tombolo")})
+	spare := script.Asked{}
+	for _, name := range g.Spare {
+		p.spare(name, spare)
 	}
+	p.text(script.Spare, spare)
 	var steps []script.Step
-	var loaded []string
 	for _, s := range g.Steps {
-		files, err := k.files(s.Modules)
-		if err != nil {
-			return "", err
-		}
-		step := script.Step{}
-		for _, file := range files {
-			if slices.Contains(loaded, file) {
-				continue
-			}
-			loaded = append(loaded, file)
-			step.Load = append(step.Load, filepath.Base(file))
-			entries = append(entries, entry{name: path.Join(script.Modules[1:], filepath.Base(file)), mode: 0o644, from: file})
-		}
-		if s.Package != "" {
-			built := build.tests(s.Package, s.Tags)
-			e := entry{name: path.Join(script.Tests[1:], filepath.Base(built)), mode: 0o755, from: built}
-			if !slices.ContainsFunc(entries, func(other entry) bool { return other.name == e.name }) {
-				entries = append(entries, e)
-			}
-			step.Run = []string{"/" + e.name, "-test.v", "-test.run", s.Test}
-			step.Env = []string{"TOMBOLO_LAB_PROGRAM=" + tombolo}
-		}
-		steps = append(steps, step)
+		steps = append(steps, p.step(s))
 	}
-	text, err := json.Marshal(steps)
-	if err = errors.Join(err, build.err); err != nil {
-		return "", err
+	p.text(script.File, steps)
+	if p.err != nil {
+		return "", p.err
 	}
-	entries = append(entries, entry{name: script.File[1:], mode: 0o644, data: text})
 	file := filepath.Join(dir, "initramfs")
 	f, err := os.Create(file)
 	if err != nil {
 		return "", err
 	}
-	return file, errors.Join(writeInitramfs(f, entries), f.Close())
+	return file, errors.Join(writeInitramfs(f, p.entries), f.Close())
+}
+
+// packer collects the files of an initramfs. After the first error it does nothing.
+type packer struct {
+	builder
+	kernel  kernel
+	entries []entry
+}
+
+// add adds a file unless it is there.
+func (p *packer) add(e entry) {
+	if !slices.ContainsFunc(p.entries, func(other entry) bool { return other.name == e.name }) {
+		p.entries = append(p.entries, e)
+	}
+}
+
+func (p *packer) text(at string, value any) {
+	data, err := json.Marshal(value)
+	p.fail(err)
+	p.add(entry{name: at[1:], mode: 0o644, data: data})
+}
+
+// modules adds modules with those that they need, and returns their files in order.
+func (p *packer) modules(names ...string) (out []string) {
+	files, err := p.kernel.files(names)
+	p.fail(err)
+	for _, file := range files {
+		p.add(entry{name: path.Join(script.Modules[1:], filepath.Base(file)), mode: 0o644, from: file})
+		out = append(out, filepath.Base(file))
+	}
+	return out
+}
+
+// spare adds a module that is loaded when the kernel asks for it.
+func (p *packer) spare(name string, to script.Asked) {
+	m, err := p.kernel.modinfo(moduleName(name))
+	p.fail(err)
+	files := p.modules(name)
+	for _, alias := range append(m.aliases, name) {
+		to[alias] = files
+	}
+}
+
+func (p *packer) step(s Step) script.Step {
+	out := script.Step{Load: p.modules(s.Modules...)}
+	if s.Package == "" {
+		return out
+	}
+	built := p.tests(s.Package, s.Tags)
+	at := path.Join(script.Tests, filepath.Base(built))
+	p.add(entry{name: at[1:], mode: 0o755, from: built})
+	out.Run = []string{at, "-test.v", "-test.run", s.Test}
+	out.Env = []string{"TOMBOLO_LAB_PROGRAM=" + tombolo}
+	return out
 }
 
 // builder builds programs. After the first error it does nothing.
@@ -160,6 +196,12 @@ func (b *builder) tests(folder, tags string) string {
 func (b *builder) build(args ...string) {
 	if b.err == nil {
 		_, b.err = command(b.ctx, b.root, "go", args...)
+	}
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
 	}
 }
 

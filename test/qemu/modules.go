@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -53,31 +54,41 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".ko"), "-", "_")
 }
 
-// neededBy are the modules that a module's file says it needs.
-func neededBy(file io.ReaderAt) ([]string, error) {
+// modinfo is what a module's file says of itself.
+type modinfo struct {
+	needs   []string // other modules
+	aliases []string // by which the kernel asks for it
+}
+
+func readModinfo(file io.ReaderAt) (modinfo, error) {
 	module, err := elf.NewFile(file)
 	if err != nil {
-		return nil, err
+		return modinfo{}, err
 	}
 	section := module.Section(".modinfo")
 	if section == nil {
-		return nil, fmt.Errorf("it has no section .modinfo")
+		return modinfo{}, errors.New("it has no section .modinfo")
 	}
 	data, err := section.Data()
 	if err != nil {
-		return nil, err
+		return modinfo{}, err
 	}
-	return dependsOf(data), nil
+	return parseModinfo(data), nil
 }
 
-// dependsOf finds depends=a,b among the words of .modinfo, each of which ends with a zero.
-func dependsOf(modinfo []byte) []string {
-	for word := range bytes.SplitSeq(modinfo, []byte{0}) {
-		if list, is := strings.CutPrefix(string(word), "depends="); is {
-			return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+// parseModinfo reads the words of .modinfo, each of which ends with a zero: depends=a,b and
+// alias=c are among them.
+func parseModinfo(section []byte) (m modinfo) {
+	for word := range bytes.SplitSeq(section, []byte{0}) {
+		field, value, _ := strings.Cut(string(word), "=")
+		switch field {
+		case "depends":
+			m.needs = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+		case "alias":
+			m.aliases = append(m.aliases, value)
 		}
 	}
-	return nil
+	return m
 }
 
 // builtIn are the names in a file modules.builtin.

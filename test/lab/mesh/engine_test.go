@@ -5,10 +5,9 @@
 package mesh
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,46 +19,45 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
-// TestEngineWithoutTheModule: where the kernel has no WireGuard, auto takes the other engine and
-// says so, and kernel is refused and leaves nothing.
-func TestEngineWithoutTheModule(t *testing.T) {
-	r := ofPlaces(t, "open", "open")
-	a, b := r.withEngine(0, meshconf.Auto), r.withEngine(1, meshconf.Userspace)
-	bare := r.traces(a.host)
-	together(a, b)
-	a.requireEngine(meshconf.Userspace, "the kernel has no WireGuard")
-	b.requireEngine(meshconf.Userspace, "mesh.engine says so")
-	a.requireLink("tuntap")
-	reach(a, b)
-	a.stop()
-	r.requireTraces(a, bare)
-	a.edit(func(whole map[string]any) { section(whole, "mesh")["engine"] = meshconf.Kernel })
-	a.begin()
-	if err := a.process.Wait(); err == nil || a.said("load the module wireguard") == 0 {
-		t.Errorf("the kernel's engine, of which this kernel has none, ended with %v", err)
-	}
-	r.requireTraces(a, bare)
-}
+// modprobe is the kernel's setting of who loads a module that it asks for.
+const modprobe = "/proc/sys/kernel/modprobe"
 
-// TestEngineOfTheKernel: auto takes the kernel's WireGuard where there is one. It carries traffic
-// between nodes of both engines, before and after both have new keys, goes on when the program is
-// killed, and goes without a trace.
-func TestEngineOfTheKernel(t *testing.T) {
-	r := ofPlaces(t, "open", "open", "open")
+// TestEngine: auto takes the kernel's WireGuard where there is one, which it has the kernel load,
+// and the other engine where there is none. Both carry traffic to nodes of both, with old keys and
+// new ones, and go without a trace.
+func TestEngine(t *testing.T) {
+	l := labtest.New(t, "mesh")
+	open := kind(t, "open")
+	g, err := lab.NewPlaces(l, open, open, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bareRig(t, l, g)
+	r.startDiscovery()
 	a, b, c := r.withEngine(0, meshconf.Auto), r.withEngine(1, meshconf.Auto), r.withEngine(2, meshconf.Userspace)
 	bare := map[*node]string{}
-	for _, n := range []*node{a, b, c} {
+	for _, n := range r.nodes {
 		bare[n] = r.traces(n.host)
 	}
-	together(a, b, c)
+	r.step("without the module", func(t *testing.T) {
+		helper, err := os.ReadFile(modprobe)
+		if err = errors.Join(err, os.WriteFile(modprobe, []byte("\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		a.without(bare[a], c)
+		if err := os.WriteFile(modprobe, helper, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	together(a, b)
 	for _, n := range []*node{a, b} {
 		n.requireEngine(meshconf.Kernel, "the kernel has WireGuard")
 		n.requireLink("wireguard")
 	}
-	c.requireEngine(meshconf.Userspace, "mesh.engine says so")
-	c.requireLink("tuntap")
+	a.requireShown()
 	everywhere := func(t *testing.T) {
 		reach(a, b)
 		reach(b, c)
@@ -68,12 +66,11 @@ func TestEngineOfTheKernel(t *testing.T) {
 	r.step("traffic", everywhere)
 	r.step("new keys", func(t *testing.T) {
 		for _, n := range []*node{a, c} {
-			_, before := n.mustStatus()
 			if out, err := n.verb("keys", "rotate"); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if _, after := n.mustStatus(); after.PublicKey == before.PublicKey {
-				t.Errorf("%s has its old key %s", n.name, after.PublicKey)
+			if after, err := n.status(); err != nil || after.PublicKey == n.started.PublicKey {
+				t.Errorf("%s has its old key %s (%v)", n.name, after.PublicKey, err)
 			}
 		}
 		everywhere(t)
@@ -83,58 +80,81 @@ func TestEngineOfTheKernel(t *testing.T) {
 		if err := transfer(b, a, a.overlay4, some); err != nil {
 			t.Errorf("the kernel does not carry on alone: %v", err)
 		}
-		a.begin()
-		a.awaitUp()
+		together(a)
 		a.requireLink("wireguard")
-		everywhere(t)
+		reach(a, b)
 	})
 	r.step("no trace", func(t *testing.T) {
-		for _, n := range []*node{a, b, c} {
+		for _, n := range r.nodes {
 			n.stop()
 			r.requireTraces(n, bare[n])
 		}
 	})
-	r.requireNoClearText(a, b, c)
+	r.requireNoClearText(r.nodes...)
 }
 
-// withEngine makes a node with an engine.
+// without is a node of engine auto on a kernel without WireGuard, beside another node: it takes
+// the other engine and says so. Told to have the kernel's it refuses, and leaves nothing.
+func (n *node) without(bare string, other *node) {
+	n.rig.t.Helper()
+	together(n, other)
+	n.requireEngine(meshconf.Userspace, "the kernel has no WireGuard")
+	n.requireLink("tuntap")
+	n.requireShown()
+	other.requireEngine(meshconf.Userspace, "mesh.engine says so")
+	reach(n, other)
+	n.stop()
+	n.rig.requireTraces(n, bare)
+	set := func(engine string) {
+		n.edit(func(whole map[string]any) { section(whole, "mesh")["engine"] = engine })
+	}
+	set(meshconf.Kernel)
+	n.begin()
+	if err := n.process.Wait(); err == nil || n.said("load the module wireguard") == 0 {
+		n.rig.t.Errorf("the kernel's engine, of which this kernel has none, ended with %v", err)
+	}
+	n.rig.requireTraces(n, bare)
+	set(meshconf.Auto)
+}
+
+// withEngine makes a node with an engine, and without a hub: there is no relay then.
 func (r *rig) withEngine(place int, engine string) *node {
 	r.t.Helper()
-	return r.node(r.grid.All[place], settings{mesh: map[string]any{"engine": engine}})
+	return r.node(r.grid.All[place], settings{mesh: map[string]any{"engine": engine}, sources: map[string]any{
+		"services": []any{map[string]any{"url": discoveryAt4, "pin": r.pin, "name": "lab"}},
+	}})
 }
 
-// requireEngine checks which engine the status shows, and why, as data and for people.
+// requireEngine checks which engine the node said it runs when it was up, and why.
 func (n *node) requireEngine(engine, why string) {
 	n.rig.t.Helper()
-	var s struct{ Engine, EngineWhy string }
-	data, err := n.verb("status", "-o", "json")
-	if err == nil {
-		err = json.Unmarshal([]byte(data), &s)
+	if s := n.started; s.Engine != engine || !strings.HasPrefix(s.EngineWhy, why) {
+		n.rig.t.Errorf("%s runs %s because %q, want %s because %q", n.name, s.Engine, s.EngineWhy, engine, why)
 	}
-	text, textErr := n.verb("status")
-	err = errors.Join(err, textErr)
-	if s.Engine != engine || !strings.HasPrefix(s.EngineWhy, why) || !strings.Contains(text, engine) {
-		n.rig.t.Errorf("%s runs %s because %q, want %s because %q; its status is (%v)\n%s", n.name, s.Engine, s.EngineWhy,
-			engine, why, err, text)
+}
+
+// requireShown checks that people see it, too.
+func (n *node) requireShown() {
+	n.rig.t.Helper()
+	line := fmt.Sprintf("\nengine %s: %s\n", n.started.Engine, n.started.EngineWhy)
+	if text, err := n.verb("status"); err != nil || !strings.Contains(text, line) {
+		n.rig.t.Errorf("the status (%v) has no line %q:\n%s", err, line, text)
 	}
 }
 
 // some is how much a transfer has, in bytes: enough for many packets at the guest's speed.
-const some = 256 << 10
+const some = 64 << 10
 
-// reach waits until packets between two nodes come back, and has bytes go both ways.
+// reach waits until packets between two nodes come back, and has bytes go there and back, by IPv4
+// from one and by IPv6 from the other.
 func reach(a, b *node) {
 	r := a.rig
 	r.t.Helper()
-	for _, way := range []struct{ from, to *node }{{a, b}, {b, a}} {
-		f := way.from.flood(way.to.overlay4)
-		r.awaitAfter(f, time.Now())
-		f.End()
-		for _, addr := range []netip.Addr{way.to.overlay4, way.to.overlay6} {
-			if err := transfer(way.from, way.to, addr, some); err != nil {
-				r.t.Error(err)
-			}
-		}
+	f := a.flood(b.overlay4)
+	r.awaitAfter(f, time.Now())
+	f.End()
+	if err := errors.Join(transfer(a, b, b.overlay4, some), transfer(b, a, a.overlay6, some)); err != nil {
+		r.t.Error(err)
 	}
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command init is the first process of a guest of package qemu: it loads modules, runs programs
-// as its script says, and tells of both on the console. It does not judge what they find.
+// as its script says, and tells of both on the console. By the name of modprobe it loads what the
+// kernel asks for. It does not judge what programs find.
 package main
 
 import (
@@ -17,6 +18,12 @@ import (
 )
 
 func main() {
+	if os.Args[0] == script.Helper {
+		if err := help(os.Args[len(os.Args)-1]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "error: this is the first process of a guest: see package test/qemu")
 		os.Exit(2)
@@ -88,6 +95,28 @@ func load(path string) error {
 	defer f.Close()
 	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
+	}
+	return nil
+}
+
+// help loads what the kernel asks for, if it is among the spare modules.
+func help(name string) error {
+	data, err := os.ReadFile(script.Spare)
+	if err != nil {
+		return err
+	}
+	var spare script.Asked
+	if err := json.Unmarshal(data, &spare); err != nil {
+		return err
+	}
+	files := spare[name]
+	if len(files) == 0 {
+		return fmt.Errorf("there is no module %s", name)
+	}
+	for _, file := range files {
+		if err := load(filepath.Join(script.Modules, file)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
