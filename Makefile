@@ -128,7 +128,7 @@ bench: bench-program ## Measure the data path beside TLS, yamux, relays and fron
 	@exec bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-program ## The targets only, a line each, 6 minutes; fails when one is short
+bench-quick: bench-program ## The targets only, a line each, 8 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
 .PHONY: bench-mesh
@@ -160,7 +160,7 @@ bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 
 .PHONY: bench-program
 bench-program:
-	@tools/deps bench || echo 'the lines that need HAProxy and nginx are skipped'
+	@tools/deps bench || echo 'the lines that need HAProxy, nginx and OpenVPN are skipped'
 	@mkdir -p bin
 	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
 
