@@ -66,7 +66,7 @@ suite:
 	@go build -C tools -buildvcs=false -o ../bin/suite ./suite
 
 .PHONY: test
-test: suite ## Everything: lint, house, unit with race, full counts, Istio's pilot, namespace lab, real Kubernetes (root on Debian)
+test: suite ## Everything: lint, house, unit with race, full counts, Istio's pilot, namespace lab, a kernel in QEMU, real Kubernetes (root on Debian)
 	@exec bin/suite -kube $(KUBE) all
 
 .PHONY: test-unit
@@ -86,6 +86,11 @@ test-pilot: suite ## What Istio's own pilot makes of access lists, and gRPC's RB
 test-lab: suite build ## Tests in network namespaces (root)
 	@tools/deps lab
 	@exec bin/suite $(SUITE_FLAGS) lab
+
+.PHONY: test-qemu
+test-qemu: suite ## Tests that need a kernel of their own, as for WireGuard: Debian's, booted in QEMU
+	@tools/deps qemu
+	@exec bin/suite $(SUITE_FLAGS) qemu
 
 .PHONY: lab
 lab: suite build ## Every pair of kinds of networks, and whether it is direct or relayed as theory says (root)
@@ -123,7 +128,7 @@ bench: bench-program ## Measure the data path beside TLS, yamux, relays and fron
 	@exec bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-program ## The targets only, a line each, 6 minutes; fails when one is short
+bench-quick: bench-program ## The targets only, a line each, 8 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
 .PHONY: bench-mesh
@@ -155,7 +160,7 @@ bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 
 .PHONY: bench-program
 bench-program:
-	@tools/deps bench || echo 'the lines that need HAProxy and nginx are skipped'
+	@tools/deps bench || echo 'the lines that need HAProxy, nginx and OpenVPN are skipped'
 	@mkdir -p bin
 	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
 
@@ -178,7 +183,7 @@ generate: ## Generate protobuf code and the reference of the command line
 
 .PHONY: deps
 deps: ## Install the Debian packages that the tests need
-	@tools/deps unit lab kube
+	@tools/deps unit lab qemu kube
 
 .PHONY: clean
 clean: ## Remove what the build left in the checkout (the cache stays: see make clean-cache)
@@ -186,7 +191,7 @@ clean: ## Remove what the build left in the checkout (the cache stays: see make 
 
 .PHONY: clean-cache
 clean-cache: ## Remove the cached Kubernetes programs and tools
-	rm -rf "$${TOMBOLO_CACHE:-$$HOME/.cache/tombolo}"/{kube,pilot,tools}
+	rm -rf "$${TOMBOLO_CACHE:-$$HOME/.cache/tombolo}"/{kube,pilot,qemu,tools}
 
 .PHONY: help
 help: ## This list

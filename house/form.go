@@ -145,7 +145,7 @@ func negation() *regexp.Regexp {
 // stageTags are the build tags that stages of `make test` set, and those that the
 // toolchain itself sets on the supported machines.
 func stageTags() []string {
-	return []string{"lab", "kube", "counts", "pilot", "linux", "amd64", "arm64", "race", "unix", "cgo"}
+	return []string{"lab", "guest", "qemu", "kube", "counts", "pilot", "linux", "amd64", "arm64", "race", "unix", "cgo"}
 }
 
 func checkBuildTags(t *Tree) []Breach {

@@ -53,6 +53,8 @@ type measurement struct {
 	busy   bool // processes that are not counted work for it
 	crew   func(ctx context.Context, b *bench, transport string) (*crew, error)
 	sample func(ctx context.Context, b *bench, c *crew, s sample) (values, error)
+	// whole takes all samples in place of crew and sample.
+	whole func(ctx context.Context, b *bench, rounds int) ([]record, error)
 }
 
 // sample says which one is taken.
@@ -198,6 +200,14 @@ func (b *bench) selected(m measurement) []string {
 // transport, and each round begins with another transport.
 func (b *bench) measureAll(ctx context.Context, m measurement) error {
 	begin := time.Now()
+	if m.whole != nil {
+		records, err := m.whole(ctx, b, b.roundsOf(m))
+		for _, r := range records {
+			err = errors.Join(err, b.results.add(r))
+		}
+		b.say("%-12s %d rounds, %.0f s", m.name, b.roundsOf(m), time.Since(begin).Seconds())
+		return err
+	}
 	crews := map[string]*crew{}
 	defer func() {
 		for _, c := range crews {

@@ -91,7 +91,8 @@ func parseOptions(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&only, "only", "", "measure only these, with commas (default all): "+strings.Join(names(), ","))
 	f.StringVar(&transports, "transports", "", "measure only on these, with commas: tcp, tls, muxN, yamuxN; for end to end: "+
-		strings.Join(chains(), ", ")+"; for the edge: "+strings.Join(doors(), ", "))
+		strings.Join(chains(), ", ")+"; for the edge: "+strings.Join(doors(), ", ")+
+		"; for routed mode: "+strings.Join(ways(), ", "))
 	f.IntVar(&o.rounds, "rounds", 0, "rounds; default 6, in the quick run 5")
 	f.Float64Var(&seconds, "seconds", 0, "length of a measured window; default 1, in the quick run 0.5")
 	f.IntVar(&o.lanes, "lanes", defaultLanes(), "connections of the mux in the lines of the quick run")

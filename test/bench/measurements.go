@@ -25,7 +25,7 @@ func measurements() []measurement {
 		narrowPath("narrowfifo", "one queue for all connections", false),
 		lossy(),
 	}
-	return slices.Concat(all, endToEnd(), atTheEdge())
+	return append(slices.Concat(all, endToEnd(), atTheEdge()), routed())
 }
 
 // family is a kind of what is compared.
@@ -35,6 +35,7 @@ const (
 	familyTransports family = ""
 	familyChains     family = "chains"
 	familyDoors      family = "doors"
+	familyWays       family = "ways"
 )
 
 func familyOf(name string) family {
@@ -43,6 +44,8 @@ func familyOf(name string) family {
 		return familyChains
 	case slices.Contains(doors(), name):
 		return familyDoors
+	case slices.Contains(ways(), name):
+		return familyWays
 	}
 	return familyTransports
 }

@@ -52,6 +52,8 @@ const (
 	decisions      metric = "decisions"
 	entryBytes     metric = "entryBytes"
 	changeTime     metric = "changeTime"
+
+	routeBytes metric = "routeBytes"
 )
 
 // unit says how a metric is written, and which way is better.
@@ -76,13 +78,14 @@ func units() map[metric]unit {
 		doorStacks: {name: "edge-stacks-B", lower: true},
 		doorFiles:  {name: "edge-files", lower: true}, doorGoroutines: {name: "edge-goroutines", quiet: true},
 		decisions: {name: "decisions/s"}, entryBytes: {name: "entry-B", lower: true}, changeTime: {name: "change-us", lower: true},
+		routeBytes: {name: "route-B", lower: true},
 	}
 }
 
 // order is the order of columns.
 func order() []metric {
 	return []metric{kept, rate, windowShare, cost, doorCost, p50, p99, perSecond, cpuPerOpen, doorPerOpen,
-		doorBytes, doorLive, doorStacks, doorFiles, doorGoroutines, decisions, entryBytes, changeTime,
+		doorBytes, doorLive, doorStacks, doorFiles, doorGoroutines, decisions, entryBytes, changeTime, routeBytes,
 		hubBytes, agentBytes, hubLive, agentLive, hubGoroutines, agentGoroutines, connections, others}
 }
 

@@ -117,6 +117,10 @@ func targets(lanes int) []target {
 		{"edge, memory of an entry", "bytes", 200, 0, true, alone("edgepolicy", "1000000", entryBytes, 0)},
 		{"edge, a change of one of 100,000 tenants", "of one of 1,000", 1.5, 0, true, []figure{{
 			of: key{"edgechange", "100000", doorEdge}, to: key{"edgechange", "1000", doorEdge}, m: changeTime}}},
+		{"routed mode, one stream, rate", "of a CONNECT", 0.35, 0.5, false, both("route", wayRouted, wayConnect, rate)},
+		{"routed mode, one stream, rate", "of OpenVPN", 3, 0, false, both("route", wayRouted, wayOpenVPN, rate)},
+		{"routed mode, memory of an idle connection", "KiB", 40, 0, true, []figure{{
+			of: key{"route", "idle", wayRouted}, m: routeBytes, divided: 1024}}},
 	}
 }
 
@@ -244,7 +248,7 @@ func quickPlan(lanes int) map[string]quickly {
 	// sleeps, and where the value is close to the target, chance shall not decide.
 	for name, rounds := range map[string]int{
 		"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2,
-		"memtunnels": 1, "edgepolicy": 1, "edgechange": 1,
+		"memtunnels": 1, "edgepolicy": 1, "edgechange": 1, "route": 3,
 		"ping": 9, "e2eping": 9, "bulk16": 15, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
 	} {
 		q := plan[name]

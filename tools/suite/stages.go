@@ -36,12 +36,13 @@ func stages(c config) []stage {
 		{"counts", "full counts, of tests that count less elsewhere", []string{"deps"}, c.counts},
 		{"pilot", "access lists, judged by Istio's pilot and gRPC's RBAC engine", []string{"deps"}, c.pilot},
 		{"lab", "networks in namespaces", []string{"deps", "build"}, c.lab},
+		{"qemu", "a kernel of its own, in QEMU", []string{"deps"}, c.qemu},
 		{"kube", "real Kubernetes", []string{"deps", "build"}, c.kubernetes},
 	}
 }
 
 func (c config) deps(s *stageRun) error {
-	return s.do(command{dir: c.root, args: []string{"tools/deps", "unit", "lab", "kube"}})
+	return s.do(command{dir: c.root, args: []string{"tools/deps", "unit", "lab", "qemu", "kube"}})
 }
 
 func (c config) build(s *stageRun) error {
@@ -57,7 +58,7 @@ func (c config) build(s *stageRun) error {
 }
 
 // tags turns on every test of the repository for the tools that read code.
-const tags = "lab,kube,counts,pilot"
+const tags = "lab,guest,qemu,kube,counts,pilot"
 
 func (c config) lint(s *stageRun) error {
 	tools, err := c.tools(s)
@@ -274,6 +275,20 @@ func (c config) lab(s *stageRun) error {
 			within))
 	}
 	return errors.Join(failed...)
+}
+
+// qemu runs the tests that boot a kernel of their own. It is fetched in advance, where its progress is visible.
+func (c config) qemu(s *stageRun) error {
+	packages, names, err := c.tagged("qemu")
+	if err != nil {
+		return err
+	}
+	if err := s.do(command{dir: c.root, args: []string{"go", "run", "./test/qemu/fetch"}}); err != nil {
+		return err
+	}
+	run := c.suiteOf(packages...)
+	run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
+	return s.test(run, "-tags", "qemu", "-count=1", "-timeout", "10m")
 }
 
 // atATime is a flag of go test for more packages or tests at a time than there are processors.

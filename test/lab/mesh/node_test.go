@@ -31,7 +31,8 @@ type node struct {
 	wire     *lab.Capture // of its cable, where all that leaves it passes
 	overlay4 netip.Addr
 	overlay6 netip.Addr
-	up       int // how often it has said so
+	started  meshStatus // what it said of itself when it was up
+	up       int        // how often it has said so
 }
 
 // settings of a node beside those that the place asks for.
@@ -159,7 +160,7 @@ func (n *node) awaitUp() {
 		}
 		four, err4 := addrOf(s.Overlay4)
 		six, err6 := addrOf(s.Overlay6)
-		n.overlay4, n.overlay6 = four, six
+		n.overlay4, n.overlay6, n.started = four, six, s
 		return errors.Join(err4, err6)
 	})
 }
@@ -221,6 +222,8 @@ type meshStatus struct {
 	Node      string   `json:"node"`
 	ID        string   `json:"id"`
 	PublicKey string   `json:"publicKey"`
+	Engine    string   `json:"engine"`
+	EngineWhy string   `json:"engineWhy"`
 	Secrets   []string `json:"secrets"`
 	Overlay6  string   `json:"overlay6"`
 	Overlay4  string   `json:"overlay4"`

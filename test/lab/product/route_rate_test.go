@@ -6,10 +6,12 @@ package product
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +38,10 @@ func TestRouteRate(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_ROUNDS")); err == nil {
 		rounds, size, idle = n, 512<<20, 2000
 	}
+	if mib, err := strconv.ParseInt(os.Getenv("TOMBOLO_LAB_MIB"), 10, 64); err == nil {
+		size = mib << 20
+	}
+	var samples routeSamples
 	loss, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_LOSS"))
 	lossy := err == nil && loss > 1
 	if lossy {
@@ -70,7 +76,10 @@ func TestRouteRate(t *testing.T) {
 		for round := range rounds {
 			for i := range ways {
 				w := ways[(round+i)%len(ways)]
-				results[w.name] = append(results[w.name], w.bulk(t, up, size))
+				f := w.bulk(t, up, size)
+				results[w.name] = append(results[w.name], f)
+				samples.add(map[bool]string{true: "up", false: "down"}[up], w.name, round,
+					map[string]float64{"rate": f.rate, "cost": f.cpu})
 			}
 			for _, w := range ways {
 				if w.name != "routed" {
@@ -109,8 +118,35 @@ func TestRouteRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d idle connections: %.1f KiB each in 'tombolo route'", idle,
-		float64(labtest.Resident(t, r.route.process.Pid())-before)/1024/float64(idle))
+	each := float64(labtest.Resident(t, r.route.process.Pid())-before) / float64(idle)
+	samples.add("idle", "routed", 0, map[string]float64{"routeBytes": each})
+	t.Logf("%d idle connections: %.1f KiB each in 'tombolo route'", idle, each/1024)
+	samples.write(t)
+}
+
+// routeSamples are what make bench-quick reads: records of test/bench, a line each.
+type routeSamples struct{ lines []any }
+
+func (s *routeSamples) add(variant, way string, round int, values map[string]float64) {
+	s.lines = append(s.lines, map[string]any{"variant": variant, "transport": way, "round": round, "values": values})
+}
+
+// write writes them into the file of TOMBOLO_LAB_SAMPLES, if it is set.
+func (s *routeSamples) write(t *testing.T) {
+	t.Helper()
+	file := os.Getenv("TOMBOLO_LAB_SAMPLES")
+	if file == "" {
+		return
+	}
+	var text bytes.Buffer
+	for _, line := range s.lines {
+		if err := json.NewEncoder(&text).Encode(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // byOpenVPN is a way by OpenVPN, from the machine that routes, through the edge.

@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
-// The second seed: its control plane, and the machine to which an endpoint moves.
-const otherControlAddr, otherSeedEndpointAddr = "198.51.100.11", "198.51.100.64"
+// Other seeds: their control planes, and the machine to which an endpoint moves.
+const otherControlAddr, otherSeedEndpointAddr, grandchildAddr = "198.51.100.11", "198.51.100.64", "198.51.100.12"
 
 // seedRig is a seed whose hub decides about WireGuard, with three endpoint machines that follow it, and three clusters
 // with a VPN each.
@@ -72,8 +72,8 @@ func newSeedRig(t *testing.T) *seedRig {
 		n.overlay = k.Address
 		return n
 	}
-	c1, c2, spare, c3 := side("c1"), side("c2"), side("spare"), side("c3")
-	for i, n := range []*meshNode{c1, c2, spare, c3} {
+	c1, spare, c2, c3 := side("c1"), side("spare"), side("c2"), side("c3")
+	for i, n := range []*meshNode{c1, spare, c2, c3} {
 		if want := fmt.Sprintf("192.168.128.%d", 16+i); n.overlay != want {
 			t.Errorf("%s has %s, the first free address is %s", n.name, n.overlay, want)
 		}
@@ -193,7 +193,7 @@ func TestWireGuardOfASeed(t *testing.T) {
 	t.Run("a cluster moves to another seed", func(*testing.T) { s.moves() })
 }
 
-// endpointDies loses the machine that two of the clusters prefer.
+// endpointDies loses the machine that two of the clusters prefer; the third one prefers e1, and stays there.
 func (s *seedRig) endpointDies() {
 	t := s.t
 	t.Helper()
@@ -207,7 +207,7 @@ func (s *seedRig) endpointDies() {
 			return nil
 		}
 	}
-	if err := by(1, 2, 1)(); err != nil { // 16, 17 and 19 modulo 3
+	if err := by(1, 0, 1)(); err != nil { // 16, 18 and 19 modulo 3
 		t.Errorf("by the last byte: %v", err)
 	}
 	moves := s.lives(1)
@@ -219,7 +219,7 @@ func (s *seedRig) endpointDies() {
 		x.process.Signal(syscall.SIGKILL)
 		<-x.process.Done()
 	}
-	took := s.eventually("the other two share its clusters", takeOverWithin, s.clients[0], by(0, 2, 2))
+	took := s.eventually("the other two share its clusters", takeOverWithin, s.clients[0], by(0, 0, 2))
 	t.Attr("figure", fmt.Sprintf("new connections into both clusters after the loss of one of three endpoints: %v",
 		took.Round(100*time.Millisecond)))
 	moves("after the loss of the endpoint of others")
@@ -242,6 +242,16 @@ func (s *seedRig) switched() {
 	})
 	moves("while the seed is off")
 
+	const refused = "limit_reached: wireguard.maxClusters cannot be 3: 4 clusters would be on"
+	configure(t, s.config, s.fewer())
+	s.eventually("a reload that would switch on more than it allows is refused", startWithin, s.hub, func() error {
+		log, err := os.ReadFile(s.hub.log)
+		if err == nil && !strings.Contains(string(log), refused) {
+			err = fmt.Errorf("its log does not say %q", refused)
+		}
+		return err
+	})
+	isAt(t, s.rig, "c2", false, s.clusters[1].overlay) // as before
 	s.verb("cluster", "wireguard", "c3", "--off")
 	configure(t, s.config, s.section(true, ofTheSeed))
 	isAt(t, s.rig, "c2", true, s.clusters[1].overlay)
@@ -254,6 +264,11 @@ func (s *seedRig) switched() {
 	s.verb("cluster", "wireguard", "c3", "--inherit")
 	isAt(t, s.rig, "c3", true, s.clusters[2].overlay)
 	moves("while others are switched")
+}
+
+// fewer is the seed's configuration, on, with room for one cluster less than there are.
+func (s *seedRig) fewer() string {
+	return strings.Replace(s.section(true, ofTheSeed), "maxClusters: 4", "maxClusters: 3", 1)
 }
 
 // most asks for one more cluster than there may be.
@@ -270,9 +285,22 @@ func (s *seedRig) most() {
 	}
 	refused("late")
 	s.verb("cluster", "wireguard", "spare", "--off")
-	isAt(t, s.rig, "spare", false, "192.168.128.18")
+	isAt(t, s.rig, "spare", false, "192.168.128.17")
 	isAt(t, s.rig, "late", true, "192.168.128.20") // what is off keeps its address
 	refused("spare", "--on")
+
+	configure(t, s.config, s.fewer()) // none that is on is switched off
+	s.eventually("there are fewer at most", startWithin, s.hub, func() error {
+		_, err := s.tryVerb("cluster", "wireguard", "spare", "--on")
+		if err == nil || !strings.Contains(err.Error(), "wireguard.maxClusters is 3, and 4 clusters are on") {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+	for _, n := range s.clusters {
+		isAt(t, s.rig, n.name, true, n.overlay)
+	}
+	configure(t, s.config, s.section(true, ofTheSeed))
 }
 
 // overlap starts hubs with ranges around that of the seed above; those of its other children and of theirs may be equal.
@@ -286,26 +314,22 @@ func (s *seedRig) overlap() {
 		s.refusedStart(with(parent), parent+", that of the seed above, overlaps range 192.168.128.0/22")
 	}
 	grandchild := strings.Replace(with("192.168.128.0/22"), " range: 192.168.128.0/22", " range: 192.168.132.0/22", 1)
-	file := filepath.Join(t.TempDir(), "hub.yaml")
-	configure(t, file, grandchild)
-	if _, err := labtest.Run(s.world.Control, startWithin, nil, s.program, "config", "validate", file); err != nil {
-		t.Errorf("the range of a grandchild is that of the seed above its parent: %v", err)
-	}
+	isAt(t, s.otherSeed("grandchild", grandchildAddr, grandchild), "c1", true, "192.168.132.16")
 }
 
-// sibling is another seed with the same range: its control plane on a machine of its own.
-func (s *seedRig) sibling() *rig {
+// otherSeed is another seed: its control plane on a machine of its own.
+func (s *seedRig) otherSeed(name, addr, section string) *rig {
 	s.t.Helper()
 	other, world := *s.rig, *s.world
-	world.Control = s.server("control2", otherControlAddr)
-	other.world, other.dir, other.hub = &world, s.directory("sibling"), nil
+	world.Control = s.server(name, addr)
+	other.world, other.dir, other.hub = &world, s.directory(name), nil
 	s.t.Cleanup(func() {
 		if s.t.Failed() {
 			labtest.TellLogs(s.t, other.dir)
 		}
 		labtest.HandOver(s.t, other.dir)
 	})
-	other.configuredHub(s.section(true, "{name: own}, {name: next}"), "")
+	other.configuredHub(section, "")
 	return &other
 }
 
@@ -314,7 +338,7 @@ func (s *seedRig) sibling() *rig {
 func (s *seedRig) moves() {
 	t, c1, e1 := s.t, s.clusters[0], s.endpoints[0]
 	t.Helper()
-	to := s.sibling()
+	to := s.otherSeed("sibling", otherControlAddr, s.section(true, "{name: own}, {name: next}"))
 	isAt(t, to, "own", true, c1.overlay)
 	before := isAt(t, s.rig, "c1", true, c1.overlay)
 	file := filepath.Join(s.dir, "c1.yaml")

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build qemu
+
+package qemu_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/test/qemu"
+	"github.com/tombolo-io/tombolo/test/qemu/script"
+)
+
+// network are the modules of what labs and the mesh do in namespaces.
+var network = []string{"veth", "tun", "bridge", "nf_tables", "nft_ct", "nft_nat", "nft_chain_nat", "nft_masq",
+	"nft_fib_inet", "nft_numgen", "nf_conntrack_netlink", "sch_netem"}
+
+// TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it.
+func TestKernelEngine(t *testing.T) {
+	run(t, qemu.Guest{Within: 8 * time.Minute, Spare: []string{"wireguard"}, Steps: []qemu.Step{
+		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine$"},
+		{Package: "./test/lab/kernel", Tags: "lab", Test: "^TestTheKernelsWireGuardKeepsTheContract$"},
+	}})
+}
+
+// run has a guest do its steps. Every test in it is a part of t; one that is left out has failed,
+// and so has a step without tests.
+func run(t *testing.T, g qemu.Guest) {
+	t.Helper()
+	report, err := g.Run(context.Background())
+	tests := 0
+	for _, s := range report.Steps {
+		t.Logf("step %d ran %s with exit code %d", s.Step, g.Steps[s.Step].Test, s.Code)
+		for _, test := range s.Tests {
+			tests++
+			t.Run(test.Name, func(t *testing.T) {
+				if test.Outcome != script.Pass {
+					t.Errorf("it has ended with %s in the guest", test.Outcome)
+				}
+			})
+		}
+		if s.Code != 0 || len(s.Tests) == 0 || t.Failed() {
+			t.Errorf("step %d (%s) has ended with exit code %d and %d tests:\n%s", s.Step, g.Steps[s.Step].Test, s.Code,
+				len(s.Tests), strings.Join(s.Lines, "\n"))
+		}
+	}
+	if err != nil || !report.Ended || len(report.Steps) != len(g.Steps) {
+		t.Errorf("the guest has done %d of %d steps; %s: %v\n%s", len(report.Steps), len(g.Steps), report.Broke, err,
+			strings.Join(report.Stray, "\n"))
+	}
+}
