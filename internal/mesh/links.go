@@ -17,7 +17,8 @@ type Linked interface{ View() reach.View }
 
 // linked is what a node keeps about linked clusters between two looks.
 type linked struct {
-	down  map[reach.Name]time.Time // when packets last did not pass
+	down  map[reach.Name]time.Time // when packets last did not pass, after they did
+	up    map[reach.Name]bool      // nodes with which packets have passed
 	lost  map[lostBy]time.Time     // when a gateway of the own cluster last said so
 	plan  reach.Plan
 	view  reach.View
@@ -65,7 +66,7 @@ func (x index) of(n reach.Node) *member.Facts {
 
 // look finds out through which nodes packets pass, and decides with that.
 func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
-	next := linked{down: map[reach.Name]time.Time{}, lost: map[lostBy]time.Time{}, view: v, doors: map[string]bool{}}
+	next := linked{down: map[reach.Name]time.Time{}, up: map[reach.Name]bool{}, lost: map[lostBy]time.Time{}, view: v, doors: map[string]bool{}}
 	next.view.Nodes = slices.Clone(v.Nodes)
 	x := indexOf(v.Self.Cluster, members)
 	for i := range next.view.Nodes {
@@ -81,9 +82,11 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 			next.doors[m.ID] = n.Gateway
 		}
 		last, known := l.down[n.Name]
-		if n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down; n.Down {
+		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
+		next.up[n.Name] = l.up[n.Name] || !n.Down
+		if n.Down && l.up[n.Name] {
 			next.down[n.Name] = now
-		} else if known && now.Sub(last) < linkSteady {
+		} else if !n.Down && known && now.Sub(last) < linkSteady {
 			n.Recent, next.down[n.Name] = true, last
 		}
 	}
