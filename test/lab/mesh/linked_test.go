@@ -59,8 +59,6 @@ func newLinkedRig(t *testing.T) *linkedRig {
 
 // linkedOptions are what rigs of linked clusters differ in.
 type linkedOptions struct {
-	stun     bool // nodes ask how they are seen from outside
-	equal    bool // the ranges of both clusters are the same
 	services [2]string
 }
 
@@ -68,10 +66,6 @@ type linkedOptions struct {
 func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig {
 	t, g := bare.t, bare.grid
 	t.Helper()
-	stun := []string{}
-	if o.stun {
-		stun = append(stun, g.STUN4[0].String(), g.STUN4[2].String())
-	}
 	r := &linkedRig{rig: bare, roles: map[string]bool{}, ready: map[string]string{}}
 	for i, name := range []string{"east", "west"} {
 		at, err := g.Hub.Listen("tcp", fmt.Sprintf("%s:%d", lab.HubAddr, 6443+i))
@@ -83,9 +77,6 @@ func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig 
 		*map[int]**linkedCluster{0: &r.east, 1: &r.west}[i] = c
 		for _, place := range places[i] {
 			number := len(r.rig.nodes) + 1
-			if o.equal {
-				number = len(c.nodes) + 1
-			}
 			p := r.podBehind(place, bridge, number)
 			r.bothFamilies(place.Host, &p, number)
 			if err := r.speaks(p.host); err != nil {
@@ -95,7 +86,7 @@ func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig 
 			name := place.Host.Name()
 			c.api.AddNode(t, name)
 			n := r.rig.node(place, settings{
-				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8", "fd99::/16"}, "stun": stun},
+				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8", "fd99::/16"}},
 				sources: map[string]any{
 					"kubernetes": map[string]any{"kubeconfig": r.write(name+".kubeconfig", string(c.api.Kubeconfig(name))), "node": name},
 					"linked":     map[string]any{"cluster": c.name},

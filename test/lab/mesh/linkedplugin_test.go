@@ -174,7 +174,7 @@ func (r *linkedRig) nothingLeft(t *testing.T) {
 	}
 	rules := func() (ours []string, others string) {
 		t.Helper()
-		for _, part := range strings.SplitAfter(r.kernel(d.host), "\n}\n") {
+		for _, part := range strings.SplitAfter(strings.TrimPrefix(r.kernel(d.host), "# nft list ruleset\n"), "\n}\n") {
 			if strings.Contains(part, "tombolo_mesh") || strings.Contains(part, link) || strings.Contains(part, "32500:") {
 				ours = append(ours, part)
 			} else if strings.Contains(part, "table ip") {
