@@ -17,7 +17,8 @@ type Linked interface{ View() reach.View }
 
 // linked is what a node keeps about linked clusters between two looks.
 type linked struct {
-	down  map[reach.Name]time.Time // when packets last did not pass
+	down  map[reach.Name]time.Time // when packets last did not pass, after they did
+	up    map[reach.Name]bool      // nodes with which packets have passed
 	lost  map[lostBy]time.Time     // when a gateway of the own cluster last said so
 	plan  reach.Plan
 	view  reach.View
@@ -65,7 +66,8 @@ func (x index) of(n reach.Node) *member.Facts {
 
 // look finds out through which nodes packets pass, and decides with that.
 func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
-	next := linked{down: map[reach.Name]time.Time{}, lost: map[lostBy]time.Time{}, view: v, doors: map[string]bool{}}
+	next := linked{down: map[reach.Name]time.Time{}, up: map[reach.Name]bool{}, lost: map[lostBy]time.Time{}, view: v,
+		doors: map[string]bool{}}
 	next.view.Nodes = slices.Clone(v.Nodes)
 	x := indexOf(v.Self.Cluster, members)
 	for i := range next.view.Nodes {
@@ -81,9 +83,11 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 			next.doors[m.ID] = n.Gateway
 		}
 		last, known := l.down[n.Name]
-		if n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down; n.Down {
+		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
+		next.up[n.Name] = l.up[n.Name] || !n.Down
+		if n.Down && l.up[n.Name] {
 			next.down[n.Name] = now
-		} else if known && now.Sub(last) < linkSteady {
+		} else if !n.Down && known && now.Sub(last) < linkSteady {
 			n.Recent, next.down[n.Name] = true, last
 		}
 	}
@@ -181,6 +185,12 @@ func (l linked) give(in *topology.Input) {
 		}
 	}
 	in.Links = topology.Links{Linked: l.plan.Linked, Direct: l.plan.Direct, Mapped: l.plan.Mapped, Passed: l.plan.Passed}
+	// 1:1 translation is for what their nodes themselves send, too.
+	near, far := l.overlays(x)
+	in.Links.Near, in.Links.Far = near, far
+	if len(in.Links.Mapped) > 0 {
+		in.Links.Direct = slices.Concat(in.Links.Direct, far)
+	}
 	for _, c := range l.view.Clusters {
 		if c.Name == l.view.Self.Cluster {
 			add(&in.Links.Inside, c.Pods)
@@ -191,4 +201,25 @@ func (l linked) give(in *topology.Input) {
 			add(&in.Links.Inside, n.Pods)
 		}
 	}
+}
+
+// overlays are the addresses in the mesh of the other nodes of the own cluster, and of those of other clusters with
+// which this one has tunnels.
+func (l linked) overlays(x index) (near, far []netip.Prefix) {
+	for _, n := range l.view.Nodes {
+		m := x.of(n)
+		if m == nil || n.Name == l.view.Self {
+			continue
+		}
+		for _, a := range []netip.Addr{m.Overlay4, m.Overlay6} {
+			switch {
+			case !a.IsValid():
+			case n.Cluster == l.view.Self.Cluster:
+				near = append(near, netip.PrefixFrom(a, a.BitLen()))
+			case l.plan.Keep[n.Name]:
+				far = append(far, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
+	return near, far
 }

@@ -73,6 +73,26 @@ func TestAGatewayThatIsBackWaits(t *testing.T) {
 	}
 }
 
+// TestWhoIsNewIsNotBack: what a node has not known when it began is not down, so that the first gateway that goes is
+// waited for.
+func TestWhoIsNewIsNotBack(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v, members := linkedView("a")
+	l := linked{}.look(v, nil, nil, now)
+	l = l.look(v, members, nil, now.Add(time.Second))
+	if at := l.again(); !at.IsZero() {
+		t.Errorf("it waits for nodes that are new, until %v", at)
+	}
+	first := l.sends("10.2.3.0/24")
+	other := map[string]string{"b": "c", "c": "b"}[first]
+	l = l.look(v, members, map[string]topology.Health{"id-" + first: {Down: true}}, now.Add(2*time.Second))
+	for after, want := range map[time.Duration]string{3 * time.Second: other, linkSteady + 2*time.Second: first} {
+		if got := l.look(v, members, nil, now.Add(after)).sends("10.2.3.0/24"); got != want {
+			t.Errorf("%v after its start, and with %s back, it sends through %s, want %s", after, first, got, want)
+		}
+	}
+}
+
 func TestAGatewaySaysWhatItHasLost(t *testing.T) {
 	now := time.Unix(1000, 0)
 	v, members := linkedView("b")

@@ -201,31 +201,40 @@ type kept struct {
 	Nodes    map[string]json.RawMessage `json:"nodes"`
 }
 
-func (f *Federation) file() string { return filepath.Join(f.o.StateDir, "linked.json") }
+// files are where what is known is kept, twice: were the first one damaged, a start without the API server would leave
+// the ranges of other clusters open, and packets to them would leave in clear.
+func (f *Federation) files() []string {
+	return []string{filepath.Join(f.o.StateDir, "linked.json"), filepath.Join(f.o.StateDir, "linked-spare.json")}
+}
 
-// loadLocked reads what was known; mu is held.
+// loadLocked reads what was known, from the first file that can be read; mu is held.
 func (f *Federation) loadLocked() error {
 	if f.o.StateDir == "" {
 		return nil
 	}
-	text, err := private.ReadPublic(f.file(), keptBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var damaged []error
+	for _, file := range f.files() {
+		text, err := private.ReadPublic(file, keptBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var k kept
+		if err == nil {
+			err = json.Unmarshal(text, &k)
+		}
+		if err != nil {
+			damaged = append(damaged, fault.New(fault.CodeStateCorrupt, file+" cannot be read").Because(err))
+			continue
+		}
+		for name, raw := range k.Clusters {
+			f.clusters.putLocked(name, raw)
+		}
+		for name, raw := range k.Nodes {
+			f.nodes.putLocked(name, raw)
+		}
+		break
 	}
-	var k kept
-	if err == nil {
-		err = json.Unmarshal(text, &k)
-	}
-	if err != nil {
-		return fault.New(fault.CodeStateCorrupt, f.file()+" cannot be read").Because(err)
-	}
-	for name, raw := range k.Clusters {
-		f.clusters.putLocked(name, raw)
-	}
-	for name, raw := range k.Nodes {
-		f.nodes.putLocked(name, raw)
-	}
-	return nil
+	return errors.Join(damaged...)
 }
 
 // keep writes what is known, if the API server has given all of it.
@@ -237,11 +246,13 @@ func (f *Federation) keep() {
 	if f.o.StateDir == "" || !whole || err != nil || len(text) > keptBytes {
 		return
 	}
-	if old, err := private.ReadPublic(f.file(), keptBytes); err == nil && bytes.Equal(old, text) {
-		return
-	}
-	if err := store.Write(f.file(), text); err != nil {
-		f.o.Log.Warn("what is known of linked clusters is not kept: a start needs the API server",
-			telemetry.AttrReason, err)
+	for _, file := range f.files() {
+		if old, err := private.ReadPublic(file, keptBytes); err == nil && bytes.Equal(old, text) {
+			continue
+		}
+		if err := store.Write(file, text); err != nil {
+			f.o.Log.Warn("what is known of linked clusters is not kept: a start needs the API server",
+				telemetry.AttrReason, err)
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -203,5 +205,13 @@ func TestFederation(t *testing.T) {
 	again := make()
 	if v := again.View(); len(v.Clusters) != 2 || len(v.Nodes) != 2 || len(again.said) != 1 {
 		t.Errorf("after a start without the API server: %+v", v)
+	}
+	for _, damage := range []string{"", "{", `{"clusters":[]}`} {
+		if err := os.WriteFile(filepath.Join(dir, "linked.json"), []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if v := make().View(); len(v.Clusters) != 2 || len(v.Nodes) != 2 {
+			t.Errorf("with %q in place of what was kept: %+v", damage, v)
+		}
 	}
 }

@@ -150,7 +150,7 @@ func (d *decision) send(to Name, ranges []netip.Prefix) {
 // direct sends to nodes of another cluster. Its services, and what of its ranges is no node's, have an owner among its
 // gateways: addresses that nobody has must not leave in clear.
 func (d *decision) direct(other *Cluster) {
-	doors := d.doors(other)
+	doors, before := d.doors(other), len(d.plan.Direct)
 	for _, n := range d.nodes[other.Name] {
 		ranges := other.outsides(n.Pods)
 		if other.Gateway {
@@ -163,6 +163,9 @@ func (d *decision) direct(other *Cluster) {
 		d.plan.Direct = append(d.plan.Direct, ranges...)
 	}
 	for _, p := range other.outsides(slices.Concat(other.Services, other.Pods)) {
+		if slices.Contains(d.plan.Direct[before:], p) {
+			continue // a node's: it has its owner
+		}
 		if door := owner(doors, p.String(), ""); door != nil {
 			d.send(door.Name, []netip.Prefix{p})
 		}

@@ -297,3 +297,29 @@ func (w world) follow(t *rapid.T, from, to reach.Node) {
 		}
 	}
 }
+
+// TestARangeHasOneOwner: a cluster whose ranges of pods are those of its nodes gives none of them to two nodes.
+func TestARangeHasOneOwner(t *testing.T) {
+	for _, gateway := range []bool{false, true} {
+		v := reach.View{Self: reach.Name{Cluster: "east", Node: "a"}, Clusters: []reach.Cluster{{Name: "east"},
+			{Name: "west", Gateway: gateway}}, Nodes: []reach.Node{{Name: reach.Name{Cluster: "east", Node: "a"}}}}
+		for i := range 8 {
+			pods := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i), 0}), 24)
+			v.Clusters[1].Pods = append(v.Clusters[1].Pods, pods)
+			v.Nodes = append(v.Nodes, reach.Node{Name: reach.Name{Cluster: "west", Node: string(rune('b' + i))}, Ready: true,
+				Gateway: i < 4, Pods: []netip.Prefix{pods}})
+		}
+		owners := map[netip.Prefix]reach.Name{}
+		for name, ranges := range reach.Decide(v).Send {
+			for _, p := range ranges {
+				if other, twice := owners[p]; twice {
+					t.Errorf("gateway %t: %s is of %s and of %s", gateway, p, name, other)
+				}
+				owners[p] = name
+			}
+		}
+		if len(owners) != 8 {
+			t.Errorf("gateway %t: %v", gateway, owners)
+		}
+	}
+}

@@ -166,6 +166,7 @@ func (d *draft) marked() []plan.Line {
 // looked at the service's address).
 func (d *draft) forward() []plan.Line {
 	out := append(d.clamps(plan.KeyIn), d.passing(d.link(plan.KeyIn), d.link(plan.KeyOut))...)
+	out = append(out, d.answering(d.link(plan.KeyIn), d.link(plan.KeyOut))...)
 	out = append(out, plan.Line{d.link(plan.KeyIn), d.link(plan.KeyOut), plan.IfNot(plan.KeyStatus, "dnat"),
 		plan.Count(), plan.Do("drop")})
 	return append(out, d.checked()...)

@@ -22,6 +22,9 @@ type Links struct {
 	Passed []netip.Prefix
 	// Inside are the own cluster's ranges of pods. Between them and Linked sources stay, whatever a network plugin says.
 	Inside []netip.Prefix
+	// Near are addresses in the mesh of other nodes of the own cluster, Far those of nodes of other clusters. Who passes
+	// on what they send gives it its own: the one at the end may have no tunnel with them.
+	Near, Far []netip.Prefix
 }
 
 // The names of sets for linked clusters, without their family.
@@ -30,6 +33,8 @@ const (
 	setDirect = "direct"
 	setPassed = "passed"
 	setInside = "inside"
+	setNear   = "near"
+	setFar    = "far"
 )
 
 // The chains for linked clusters. A chain that sets a source ends the search for one (nf_nat_inet_fn), so ours comes
@@ -62,7 +67,8 @@ func (l Links) sets() (out []plan.Set) {
 	for _, s := range []struct {
 		name   string
 		ranges []netip.Prefix
-	}{{setLinked, l.Linked}, {setDirect, l.Direct}, {setPassed, l.Passed}, {setInside, l.Inside}} {
+	}{{setLinked, l.Linked}, {setDirect, l.Direct}, {setPassed, l.Passed}, {setInside, l.Inside},
+		{setNear, l.Near}, {setFar, l.Far}} {
 		var by [2][]plan.Range
 		for _, r := range rangesOf(s.ranges) {
 			by[index(plan.FamilyOf(r.From))] = append(by[index(plan.FamilyOf(r.From))], r)
@@ -93,11 +99,21 @@ func (d *draft) linkChains() []plan.Chain {
 // node takes this node's: the answer has to come back here, where the Service's address is put in again.
 func (d *draft) linkedSources() (out []plan.Line) {
 	for _, f := range families() {
+		far := plan.Named(f.Src(), of(setFar, f.Family))
+		if d.overlay(f.Family).IsValid() {
+			out = append(out, plan.Line{far, plan.If(plan.KeyStatus, "dnat"), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
+				plan.Do("masquerade")})
+			for _, way := range d.relayed() {
+				out = append(out, plan.Line{plan.Named(f.Src(), of(way[0], f.Family)),
+					plan.Named(f.Dst(), of(way[1], f.Family)), plan.Do("masquerade")})
+			}
+		}
 		from, inside := plan.Named(f.Src(), of(setLinked, f.Family)), plan.Named(f.Dst(), of(setInside, f.Family))
 		out = append(out,
 			plan.Line{from, plan.If(plan.KeyStatus, "dnat"), plan.NotNamed(f.Dst(), of(setOwn, f.Family)),
 				plan.Do("masquerade")},
 			plan.Line{from, inside, plan.Do("keep")},
+			plan.Line{far, inside, plan.Do("keep")},
 			plan.Line{plan.Named(f.Src(), of(setInside, f.Family)), plan.Named(f.Dst(), of(setLinked, f.Family)),
 				plan.Do("keep")})
 	}
@@ -117,15 +133,39 @@ func (d *draft) translated() (in, away []plan.Line) {
 	return in, away
 }
 
+// relayed are the sets of nodes which this one, a gateway, lets reach another set under its own address.
+func (d *draft) relayed() [][2]string {
+	if len(d.in.Links.Passed) == 0 {
+		return nil
+	}
+	return [][2]string{{setNear, setLinked}, {setFar, setPassed}}
+}
+
+// answering are lines that let through what answers nodes that reach others under this one's address.
+func (d *draft) answering(links ...plan.Term) (out []plan.Line) {
+	for _, f := range families() {
+		for _, way := range d.relayed() {
+			line := append(plan.Line{}, links...)
+			out = append(out, append(line, plan.Named(f.Src(), of(way[1], f.Family)), plan.Named(f.Dst(), of(way[0], f.Family)),
+				plan.If(plan.KeyState, "established,related"), plan.Do("accept")))
+		}
+	}
+	return out
+}
+
 // passing are lines that let through what this node passes on as a gateway: between other clusters and the rest of its
-// own, and not from one other cluster to the next.
+// own, and not from one other cluster to the next; and what their nodes themselves begin.
 func (d *draft) passing(links ...plan.Term) (out []plan.Line) {
 	if len(d.in.Links.Passed) == 0 {
 		return nil
 	}
 	for _, f := range families() {
 		linked, passed := of(setLinked, f.Family), of(setPassed, f.Family)
-		for _, way := range [][2]string{{linked, passed}, {passed, linked}} {
+		ways := [][2]string{{linked, passed}, {passed, linked}}
+		for _, way := range d.relayed() {
+			ways = append(ways, [2]string{of(way[0], f.Family), of(way[1], f.Family)})
+		}
+		for _, way := range ways {
 			line := append(plan.Line{}, links...)
 			out = append(out, append(line, plan.Named(f.Src(), way[0]), plan.Named(f.Dst(), way[1]), plan.Do("accept")))
 		}

@@ -22,9 +22,10 @@ func aGateway() topology.Input {
 		aMember(3, "192.0.2.3", "240.2.1.0/24"),
 	}
 	in := topology.Input{Self: members[0], Members: members, Options: options(), Links: topology.Links{
-		Linked: []netip.Prefix{prefix("240.2.0.0/16")}, Direct: []netip.Prefix{prefix("240.2.0.0/16")},
+		Linked: []netip.Prefix{prefix("240.2.0.0/16")}, Direct: []netip.Prefix{prefix("240.2.0.0/16"), prefix("100.112.0.3/32")},
 		Mapped: []mapping.Range{{Cluster: "a", There: prefix("10.244.0.0/16"), Here: prefix("240.1.0.0/16")}},
-		Passed: []netip.Prefix{prefix("10.244.2.0/24")}, Inside: []netip.Prefix{prefix("10.244.0.0/16")}}}
+		Passed: []netip.Prefix{prefix("10.244.2.0/24")}, Inside: []netip.Prefix{prefix("10.244.0.0/16")},
+		Near: []netip.Prefix{prefix("100.112.0.2/32")}, Far: []netip.Prefix{prefix("100.112.0.3/32")}}}
 	in.Options.Accept = append(in.Options.Accept, prefix("240.0.0.0/4"))
 	return in
 }
@@ -56,6 +57,12 @@ func TestWayOfLinkedPackets(t *testing.T) {
 		"between nodes of this cluster":     {link, pod2, "10.244.3.9", "", link, "arriving"},
 		"a foreign address from a node":     {link, "8.8.8.8", there, "", link, "arriving"},
 		"to a linked range that is lost":    {"cni0", pod1, "240.2.200.1", "", link, "240.1.1.7 240.2.200.1 keep"},
+		"from another node of this cluster": {link, "100.112.0.2", there, "", link, "100.112.0.2 240.2.1.7 masquerade"},
+		"from a node there":                 {link, "100.112.0.3", "240.1.2.7", "", link, "100.112.0.3 10.244.2.7 masquerade"},
+		"from a node there to a pod here":   {link, "100.112.0.3", "240.1.1.7", "", "cni0", "100.112.0.3 10.244.1.7 keep"},
+		"from a node there to a Service":    {link, "100.112.0.3", "10.96.0.1", pod2, link, "100.112.0.3 10.244.2.7 masquerade"},
+		"from a node there to another one":  {link, "100.112.0.3", "100.112.0.2", "", link, "arriving"},
+		"from a node to no linked cluster":  {link, "100.112.0.2", "10.244.3.9", "", link, "arriving"},
 		"in clear":                          {"cni0", pod1, there, "", "eth0", "leaving"},
 		"a pod here to one of its own":      {"cni0", pod1, "10.244.1.8", "", "cni0", "10.244.1.7 10.244.1.8 accept"},
 		"what this cluster is not known as": {link, there, "240.1.200.1", "", link, "arriving"},

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"sync"
@@ -27,10 +26,12 @@ const tells = 7100
 // linkedCluster is a cluster with an API server of its own.
 type linkedCluster struct {
 	kubernetes
-	name  string
-	spec  map[string]any
-	nodes []*node
-	pods  []pod
+	name string
+	// services is its range of Services.
+	services string
+	spec     map[string]any
+	nodes    []*node
+	pods     []pod
 }
 
 // linkedRig is two linked clusters. What controllers do is done by mirror: each API server has all objects.
@@ -52,19 +53,32 @@ func newLinkedRig(t *testing.T) *linkedRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &linkedRig{rig: bareRig(t, l, g), roles: map[string]bool{}, ready: map[string]string{}}
-	for i, of := range []struct {
-		name, services string
-		places         []*lab.Place
-	}{{"east", "10.101.0.0/16", g.All[:1]}, {"west", "10.102.0.0/16", g.All[1:]}} {
+	return linkedRigOf(bareRig(t, l, g), [2][]*lab.Place{g.All[:1], g.All[1:]},
+		linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
+}
+
+// linkedOptions are what rigs of linked clusters differ in.
+type linkedOptions struct {
+	services [2]string
+}
+
+// linkedRigOf has clusters with nodes at the places.
+func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig {
+	t, g := bare.t, bare.grid
+	t.Helper()
+	r := &linkedRig{rig: bare, roles: map[string]bool{}, ready: map[string]string{}}
+	for i, name := range []string{"east", "west"} {
 		at, err := g.Hub.Listen("tcp", fmt.Sprintf("%s:%d", lab.HubAddr, 6443+i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &linkedCluster{kubernetes: kubernetes{r.rig, kubetest.NewAt(t, at)}, name: of.name, spec: map[string]any{}}
+		c := &linkedCluster{kubernetes: kubernetes{r.rig, kubetest.NewAt(t, at)}, name: name, services: o.services[i],
+			spec: map[string]any{}}
 		*map[int]**linkedCluster{0: &r.east, 1: &r.west}[i] = c
-		for _, place := range of.places {
-			p := r.podBehind(place, bridge, len(r.rig.nodes)+1)
+		for _, place := range places[i] {
+			number := len(r.rig.nodes) + 1
+			p := r.podBehind(place, bridge, number)
+			r.bothFamilies(place.Host, &p, number)
 			if err := r.speaks(p.host); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +86,7 @@ func newLinkedRig(t *testing.T) *linkedRig {
 			name := place.Host.Name()
 			c.api.AddNode(t, name)
 			n := r.rig.node(place, settings{
-				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8"}},
+				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8", "fd99::/16"}},
 				sources: map[string]any{
 					"kubernetes": map[string]any{"kubeconfig": r.write(name+".kubeconfig", string(c.api.Kubeconfig(name))), "node": name},
 					"linked":     map[string]any{"cluster": c.name},
@@ -86,20 +100,20 @@ func newLinkedRig(t *testing.T) *linkedRig {
 
 // clusters gives both API servers the objects of both clusters.
 func (r *linkedRig) clusters(east, west map[string]any) {
+	r.mu.Lock()
 	r.east.spec, r.west.spec = east, west
+	r.mu.Unlock()
 	for _, c := range []*linkedCluster{r.east, r.west} {
 		var pods, accepted []any
 		for _, p := range c.pods {
-			accepted = append(accepted, p.share)
-			pods = append(pods, map[string]any{"cidr": p.share, "source": "the lab"})
-		}
-		services := "10.101.0.0/16"
-		if c == r.west {
-			services = "10.102.0.0/16"
+			for _, share := range p.shares() {
+				accepted = append(accepted, share)
+				pods = append(pods, map[string]any{"cidr": share, "source": "the lab"})
+			}
 		}
 		r.put(kubetest.Clusters, c.name, map[string]any{"spec": c.spec, "status": map[string]any{
-			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": services, "source": "the lab"}},
-			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, services)}})
+			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": c.services, "source": "the lab"}},
+			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, c.services)}})
 	}
 }
 
@@ -124,7 +138,7 @@ func (r *linkedRig) mirror() {
 		for ctx.Err() == nil {
 			for _, c := range []*linkedCluster{r.east, r.west} {
 				for i, n := range c.nodes {
-					r.mirrorOne(c, n.host.Name(), c.pods[i].share, before)
+					r.mirrorOne(c, n.host.Name(), c.pods[i].shares(), before)
 				}
 			}
 			select {
@@ -136,18 +150,22 @@ func (r *linkedRig) mirror() {
 	r.t.Cleanup(func() { cancel(); <-done })
 }
 
-func (r *linkedRig) mirrorOne(c *linkedCluster, node, pods string, before map[string]string) {
+func (r *linkedRig) mirrorOne(c *linkedCluster, node string, pods []string, before map[string]string) {
 	member, _ := c.api.Object(kubetest.Members, node)["spec"].(map[string]any)
 	if member["publicKey"] == nil {
 		return
 	}
-	spec := map[string]any{"clusterName": c.name, "nodeName": node, "podCIDRs": []any{pods}}
+	spec := map[string]any{"clusterName": c.name, "nodeName": node, "podCIDRs": pods}
 	for _, field := range []string{"publicKey", "overlay4", "overlay6", "endpoints", "mesh"} {
 		if member[field] != nil {
 			spec[field] = member[field]
 		}
 	}
 	r.mu.Lock()
+	if elastic, ok := c.spec["nodeElasticIPMap"].(map[string]string); ok {
+		spec["elasticIP"] = elastic[node]
+		spec["ip"] = member["addresses"].([]any)[0]
+	}
 	if r.roles[node] {
 		spec["roles"] = []any{"gateway"}
 	}
@@ -173,59 +191,6 @@ func (r *linkedRig) setReady(node, status string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ready[node] = status
-}
-
-// speaks has a pod say who reaches it.
-func (r *linkedRig) speaks(h *lab.Host) error {
-	ln, err := h.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", tells))
-	if err != nil {
-		return err
-	}
-	r.t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-				io.WriteString(c, from.Addr().String())
-			}()
-		}
-	}()
-	return nil
-}
-
-// seenAs is the address by which a machine reaches an address.
-func (r *linkedRig) seenAs(from *lab.Host, to string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), refusedWithin)
-	defer cancel()
-	c, err := from.DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", to, tells))
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(refusedWithin)); err != nil {
-		return "", err
-	}
-	said, err := io.ReadAll(c)
-	return string(said), err
-}
-
-// reaches waits until a machine reaches an address, and is seen as it should be.
-func (r *linkedRig) reaches(what string, from *lab.Host, to, as string) {
-	r.t.Helper()
-	begin := time.Now()
-	r.eventually(what, nil, func() error {
-		got, err := r.seenAs(from, to)
-		if err == nil && got != as {
-			err = fmt.Errorf("it is seen as %q, want %q", got, as)
-		}
-		return err
-	})
-	r.t.Logf("%s after %v", what, time.Since(begin).Round(time.Millisecond))
 }
 
 // carrier is the node of the west that passes on what east's node sends to an address.
@@ -259,20 +224,16 @@ func TestLinkedClusters(t *testing.T) {
 	r.mirror()
 	a := r.east.nodes[0]
 	together(append(r.west.nodes, a)...)
-	for _, n := range append(r.west.nodes, a) { // as network plugins do, for what is no pod of their own cluster
-		for _, words := range []string{"add table ip cni", "add chain ip cni post { type nat hook postrouting priority 100 ; }",
-			"add rule ip cni post ip saddr 10.99.0.0/16 oifname tombolo0 masquerade",
-			"add rule ip cni post ip daddr 10.99.0.0/16 oifname " + bridge + " masquerade"} {
-			if out, err := r.command(n.host, nil, "nft", words); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		}
-	}
+	r.everywhere(translating)
 
 	r.step("node to node", r.nodeToNode)
+	r.step("IPv6 and nodes themselves", r.familiesAndNodes)
 	r.step("through gateways", r.throughGateways)
-	r.step("a gateway is killed", r.killed)
+	r.step("network plugins", r.plugins)
+	r.step("IPv6 and nodes themselves, through gateways", r.familiesAndNodesByGateways)
+	r.everywhere(translating)
 	r.step("a gateway is cut off from the other cluster", r.cutOff)
+	r.step("a gateway is killed", r.killed)
 	r.step("a gateway is not ready", r.notReady)
 	r.step("without API servers", r.withoutAPI)
 	r.step("tombolo link check", r.checked)

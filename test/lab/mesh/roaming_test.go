@@ -35,6 +35,8 @@ type pod struct {
 	host  *lab.Host
 	addr  string
 	share string // the range
+	// addr6 and share6 are those of IPv6, if it has some.
+	addr6, share6 string
 }
 
 // bridge is how network plugins call the link to a node's pods.
