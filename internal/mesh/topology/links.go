@@ -72,7 +72,8 @@ func (l Links) sets() (out []plan.Set) {
 	return out
 }
 
-// Kept are the sets of a state with the ranges of other clusters: between these and the pods of the own one sources stay.
+// Kept are the sets of a state with the ranges of other clusters: between these and the pods of the own one sources
+// stay.
 func Kept(s plan.State) []plan.Set { return named(s, setLinked) }
 
 // Routed are the ranges that a state sends into the mesh, whether a peer has them or they are lost there.
