@@ -276,6 +276,7 @@ func TestLinkedClusters(t *testing.T) {
 	r.step("a gateway is not ready", r.notReady)
 	r.step("without API servers", r.withoutAPI)
 	r.step("a Service", r.service)
+	r.step("what a node reports", r.reported)
 	r.step("mapped ranges", r.mapped)
 	r.requireNoClearText(append(r.west.nodes, a)...)
 }
