@@ -23,7 +23,7 @@ const (
 	ReasonOverlap    = "Overlap"    // RangesAccepted: one does, and globalCIDRsMap does not map it
 	ReasonUnlearned  = "Unlearned"  // RangesAccepted, Ready: the ranges are not known yet
 	ReasonNoNode     = "NoNode"     // Ready: the cluster has no node that is Ready
-	ReasonSilent     = "Silent"     // Ready: the member cluster's controller was not heard; TunnelsUp: the Node is not ready
+	ReasonSilent     = "Silent"     // Ready: the member's controller was not heard; TunnelsUp: the Node is not ready
 	ReasonTunnelDown = "TunnelDown" // TunnelsUp: packets do not pass through one
 )
 
