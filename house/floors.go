@@ -78,6 +78,8 @@ func withoutEffects() []Package {
 		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/check", Deciders, true, "what a node has measured to what is well, what is not, and what to do"},
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
+		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
+		{"internal/link/report", Deciders, false, "what a node of a linked cluster plans and has to its NodeConfig"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
@@ -134,6 +136,7 @@ func withEffects() []Package {
 		{"internal/vpn/forward", Rooms, false, "connections of clusters in a mesh, to their OpenVPN servers"},
 		{"internal/vpn/routes", Rooms, false, "the route of a machine to the endpoint machine that answers"},
 		{"internal/vpn", Rooms, false, "the reversed VPN by OpenVPN, which it starts"},
+		{"internal/link/nodeconfig", Rooms, false, "keeps the NodeConfig of a node as the node has it"},
 		{"internal/link/federation", Rooms, false, "what a node knows of linked clusters"},
 		{"internal/mesh/...", Rooms, false, "nodes across sites"},
 		{"internal/discovery/announce", Rooms, false, "the admin API of a node's member"},

@@ -16,8 +16,8 @@ func newDiscoveryManifestCommand() *cobra.Command {
 		Use:   "manifest",
 		Short: "Print what Kubernetes needs: for members, for a service, for announcements",
 		Long: `Print the Kubernetes objects by which nodes find each other at the API server,
-for 'kubectl apply -f -': the kind Member, a policy that lets each node write the
-object of its own name only, and a role for members.
+for 'kubectl apply -f -': the kind Member, policies that let each node write the
+Member and the NodeConfig of its own name only, and a role for members.
 
 Below it are the manifests of a discovery service and of a DaemonSet that announces
 the nodes.

@@ -26,6 +26,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
+	"github.com/tombolo-io/tombolo/internal/link/nodeconfig"
+	"github.com/tombolo-io/tombolo/internal/link/report"
 	"github.com/tombolo-io/tombolo/internal/mesh"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -191,6 +193,7 @@ type meshNode struct {
 	member     *discoveryclient.Client
 	mesh       *mesh.Mesh
 	kubernetes *kubeSource
+	report     *nodeconfig.Writer // nil: the cluster of the node is not linked
 }
 
 func (n *meshNode) make() (err error) {
@@ -207,7 +210,9 @@ func (n *meshNode) make() (err error) {
 	n.kubernetes.register(n.reg)
 	sources, options := n.kubernetes.sources(), mesh.Options{Log: n.log, Reg: n.reg}
 	if linked := newLinked(n.cfg.member, dial, n.log, func() { n.mesh.LinkedChanged() }); linked != nil {
-		sources, options.Linked = append(sources, linked), linked
+		n.report = newReport(n.cfg.member, dial, n.log, linked.Heard,
+			func() *report.Facts { return n.mesh.LinkReport() })
+		sources, options.Linked = append(sources, linked, n.report), linked
 	}
 	n.member, err = discoveryclient.New(n.cfg.member, discoveryclient.Options{
 		Log: n.log, Reg: n.reg, Version: version, Sources: sources, Announced: changed,
@@ -300,6 +305,9 @@ func (n *meshNode) until(soft, hard context.Context) (err error) {
 	err = errors.Join(err, outer.Wait())
 	if leaves { // after the end of what would write it again
 		farewell(hard, n.log, n.kubernetes.leave)
+		if n.report != nil {
+			farewell(hard, n.log, n.report.Leave)
+		}
 	}
 	return err
 }

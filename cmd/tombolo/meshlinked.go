@@ -9,7 +9,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/link/federation"
+	"github.com/tombolo-io/tombolo/internal/link/nodeconfig"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/link/report"
 )
 
 // newLinked follows linked clusters, if the configuration says that the node's own is one.
@@ -17,15 +19,38 @@ func newLinked(cfg discoveryclient.Config, dial dialer, log *slog.Logger, change
 	if cfg.LinkedAs == "" {
 		return nil
 	}
-	server := cfg.Kubernetes.Kubeconfig
-	if server == "" {
-		server = "in-cluster"
-	}
 	return federation.New(federation.Options{
-		Log: log, Self: reach.Name{Cluster: cfg.LinkedAs, Node: cfg.Kubernetes.Node}, Server: server,
-		StateDir: cfg.StateDir, Changed: changed,
-		Client: func() *kube.Client {
-			return kube.NewClientOf(func() (kube.Access, error) { return kube.Load(cfg.Kubernetes.Kubeconfig, os.Getenv) }, dial)
+		Log: log, Self: reach.Name{Cluster: cfg.LinkedAs, Node: cfg.Kubernetes.Node}, Server: serverOf(cfg),
+		StateDir: cfg.StateDir, Changed: changed, Client: clientOf(cfg, dial),
+	})
+}
+
+// newReport writes the NodeConfig of a node whose cluster is linked. What the API server has not told yet is no reason
+// to remove one.
+func newReport(cfg discoveryclient.Config, dial dialer, log *slog.Logger, heard func() bool,
+	facts func() *report.Facts) *nodeconfig.Writer {
+	return nodeconfig.New(nodeconfig.Options{
+		Log: log, Cluster: cfg.LinkedAs, Node: cfg.Kubernetes.Node, Server: serverOf(cfg), Client: clientOf(cfg, dial),
+		Facts: func() *report.Facts {
+			f := facts()
+			if f != nil && !f.Linked && !heard() {
+				return nil
+			}
+			return f
 		},
 	})
+}
+
+// serverOf names the API server of a node, for people.
+func serverOf(cfg discoveryclient.Config) string {
+	if cfg.Kubernetes.Kubeconfig == "" {
+		return "in-cluster"
+	}
+	return cfg.Kubernetes.Kubeconfig
+}
+
+func clientOf(cfg discoveryclient.Config, dial dialer) func() *kube.Client {
+	return func() *kube.Client {
+		return kube.NewClientOf(func() (kube.Access, error) { return kube.Load(cfg.Kubernetes.Kubeconfig, os.Getenv) }, dial)
+	}
 }

@@ -100,14 +100,14 @@ func TestControllerOfALinkedCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"resources: [clusters, clusternodes]", "resources: [clusters/status, clusternodes/status]",
-		"resources: [members]", "resources: [ippools, blockaffinities]", "resources: [ciliumnodes, ciliumpodippools]",
+		"resources: [members, nodeconfigs]", "resources: [ippools, blockaffinities]", "resources: [ciliumnodes, ciliumpodippools]",
 		"namespace: kube-system", "secretName: tombolo-controller-host", "mountPath: /etc/host\n",
 		"resourceNames: [kube-flannel-cfg, canal-config"} {
 		if !strings.Contains(string(out), part) {
 			t.Errorf("there is no %q", part)
 		}
 	}
-	for _, part := range []string{"shoot-info", "nodeconfigs]"} {
+	for _, part := range []string{"shoot-info", "nodeconfigs/status]"} {
 		if strings.Contains(string(out), part) {
 			t.Errorf("nobody asked for %q", part)
 		}

@@ -21,7 +21,7 @@ func memberOfLinks() []roleRule {
 	}
 	return []roleRule{
 		{[]string{""}, []string{"nodes"}, nil, []string{"list", "watch"}},
-		{[]string{"tombolo.dev"}, []string{"members"}, nil, []string{"list", "watch"}},
+		{[]string{"tombolo.dev"}, []string{"members", "nodeconfigs"}, nil, []string{"list", "watch"}},
 		{[]string{"tombolo.dev"}, []string{"clusters", "clusternodes"}, nil,
 			[]string{"get", "list", "watch", "create", "patch", "delete"}},
 		{[]string{"tombolo.dev"}, []string{"clusters/status", "clusternodes/status"}, nil, []string{"patch"}},

@@ -64,8 +64,8 @@ type subject struct {
 	Name      string `yaml:"name"`
 }
 
-// Members renders the objects that the API server needs for members: the kind, a policy
-// that restricts each node to the object of its own name, and roles.
+// Members renders the objects that the API server needs for members: the kind, policies
+// that restrict each node to the objects of its own name, and roles.
 func Members(o MembersOptions) ([]byte, error) {
 	var p problems
 	subjects := p.members(o)
@@ -97,7 +97,7 @@ func granted(name string, rules []roleRule, to []subject) []document {
 	}
 }
 
-// memberRules returns the permissions of a member; the policy restricts it to its own name.
+// memberRules returns the permissions of a member; the policies restrict it to its own name.
 func memberRules(annotations bool) []roleRule {
 	rules := []roleRule{
 		// No update: the policy lets anybody with that verb write all members.
@@ -106,6 +106,10 @@ func memberRules(annotations bool) []roleRule {
 		// What a node knows of linked clusters.
 		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"clusters", "clusternodes"},
 			Verbs: []string{"get", "list", "watch"}},
+		// What a node plans towards them. Nodes read no NodeConfig, and the policy restricts each to its own.
+		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"nodeconfigs"},
+			Verbs: []string{"create", "patch", "delete"}},
+		{APIGroups: []string{"tombolo.dev"}, Resources: []string{"nodeconfigs/status"}, Verbs: []string{"patch"}},
 		// To check that the policy exists.
 		{APIGroups: []string{"admissionregistration.k8s.io"},
 			Resources: []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"},

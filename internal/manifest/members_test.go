@@ -186,7 +186,9 @@ func roles(t *testing.T, data []byte) (rules, subjects map[string]string) {
 func TestMembersNeedNoMore(t *testing.T) {
 	const (
 		members = "map[apiGroups:[tombolo.dev] resources:[members] verbs:[get list watch create patch delete]] " +
-			"map[apiGroups:[tombolo.dev] resources:[clusters clusternodes] verbs:[get list watch]] map[apiGroups:[admissionregistration.k8s.io] " +
+			"map[apiGroups:[tombolo.dev] resources:[clusters clusternodes] verbs:[get list watch]] " +
+			"map[apiGroups:[tombolo.dev] resources:[nodeconfigs] verbs:[create patch delete]] " +
+			"map[apiGroups:[tombolo.dev] resources:[nodeconfigs/status] verbs:[patch]] map[apiGroups:[admissionregistration.k8s.io] " +
 			"resourceNames:[members.tombolo.dev] resources:[validatingadmissionpolicies validatingadmissionpolicybindings] verbs:[get]]"
 		list     = " map[apiGroups:[] resources:[nodes] verbs:[list watch]]"
 		get      = "map[apiGroups:[] resources:[nodes] verbs:[get]]"

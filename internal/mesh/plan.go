@@ -78,8 +78,7 @@ func (s *state) tunnels(do *effects) {
 	if !s.planned {
 		return
 	}
-	at := viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlay.ranges(),
-		has: s.world.has}
+	at := s.viewpoint()
 	for _, t := range s.peers {
 		r := s.members[t.ID]
 		if r == nil {
@@ -95,6 +94,11 @@ func (s *state) tunnels(do *effects) {
 		})
 	}
 	do.tunnels = true
+}
+
+func (s *state) viewpoint() viewpoint {
+	return viewpoint{links: s.world.links(s.cfg.Options.Link), own: s.self.Addresses, overlay: s.overlay.ranges(),
+		has: s.world.has}
 }
 
 // secretsOf are the secrets that this node shares with a member. One with a secret of its own has no other: none, while

@@ -55,6 +55,7 @@ func TestMembers(t *testing.T) {
 	t.Run("annotations", w.annotations)
 	t.Run("the schema refuses", w.schema)
 	t.Run("linked clusters", w.linkedClusters)
+	t.Run("node configs", w.nodeConfigs)
 	t.Run("manifests", w.manifests)
 	t.Run("route manifests", w.routeManifests)
 	t.Run("VPN manifests", w.vpnManifests)

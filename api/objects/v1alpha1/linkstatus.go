@@ -23,7 +23,7 @@ const (
 	ReasonOverlap    = "Overlap"    // RangesAccepted: one does, and globalCIDRsMap does not map it
 	ReasonUnlearned  = "Unlearned"  // RangesAccepted, Ready: the ranges are not known yet
 	ReasonNoNode     = "NoNode"     // Ready: the cluster has no node that is Ready
-	ReasonSilent     = "Silent"     // Ready: the member cluster's controller was not heard for some time
+	ReasonSilent     = "Silent"     // Ready: the member's controller was not heard; TunnelsUp: the Node is not ready
 	ReasonTunnelDown = "TunnelDown" // TunnelsUp: packets do not pass through one
 )
 
@@ -124,7 +124,8 @@ type ClusterNodeStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeConfigStatus is what the node's kernel has of the plan. The member cluster's controller writes it.
+// NodeConfigStatus is what the node's kernel has of the plan. The node writes it in its own cluster, and the member
+// cluster's controller copies it to the host cluster.
 type NodeConfigStatus struct {
 	// AppliedGeneration is that of the plan which the node has applied.
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`

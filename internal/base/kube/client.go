@@ -226,6 +226,8 @@ func remedy(r call, status int) string {
 		return "apply what 'tombolo discovery manifest --node-annotations' prints, or read no annotations"
 	case status == http.StatusNotFound && strings.HasPrefix(r.path, membersPath):
 		return "the cluster has no kind Member: apply what 'tombolo discovery manifest' prints"
+	case status == http.StatusNotFound && strings.HasPrefix(r.path, nodeConfigsPath):
+		return "the cluster has no kind NodeConfig: apply what 'tombolo controller manifest' prints"
 	case strings.HasSuffix(r.path, "/"+tenantsKind) && (status == http.StatusNotFound || status == http.StatusForbidden):
 		return "apply deploy/kubernetes/edgetenants.yaml; what is known stays"
 	case status == http.StatusForbidden, status == http.StatusUnprocessableEntity:

@@ -94,6 +94,13 @@ func (f *Federation) View() reach.View {
 	return f.view
 }
 
+// Heard reports whether the API server has given all objects: one that is not known is not there.
+func (f *Federation) Heard() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clusters.heard && f.nodes.heard
+}
+
 // Run follows until ctx ends, and calls out with the nodes of other clusters when they change.
 func (f *Federation) Run(ctx context.Context, out func([]roster.Said)) error {
 	g := run.NewGroup(ctx)

@@ -69,6 +69,7 @@ type Routing struct {
 	input  *topology.Input // of the last Set
 	rules  *Rules
 	status Status
+	wanted *plan.State // nil: nothing yet
 	// governing are the files that the last Reload has read, or would have: those of the
 	// policy, and the lists that they name.
 	governing []string
@@ -266,6 +267,16 @@ func (r *Routing) Moved() { ring(r.moved) }
 
 // Up is closed once the kernel has had what was wanted for the first time.
 func (r *Routing) Up() <-chan struct{} { return r.up }
+
+// Wanted is what the kernel is to have. It must not be changed; without a plan yet ok is false.
+func (r *Routing) Wanted() (want plan.State, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wanted == nil {
+		return plan.State{}, false
+	}
+	return *r.wanted, true
+}
 
 // ring does not wait: one that rings already says it.
 func ring(bell chan struct{}) {

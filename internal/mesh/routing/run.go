@@ -39,6 +39,7 @@ type owner struct {
 	gathered bool // local is known
 
 	failed    *fault.Fault // of the last try
+	differs   []plan.Step  // that it did not do
 	tries     int
 	since     time.Time                // of the first of them
 	refusals  map[fault.Code]time.Time // when each was last logged
@@ -215,7 +216,7 @@ func (o *owner) plan(in topology.Input) {
 	for _, p := range peers {
 		ranges += len(p.Allowed)
 	}
-	o.r.write(func(s *Status) { s.Peers, s.Ranges = len(peers), ranges })
+	o.r.write(func(s *Status) { s.Peers, s.Ranges, o.r.wanted = len(peers), ranges, &want })
 }
 
 // alike says whether a tunnel to two peers is the same: how it goes with the way to
@@ -229,7 +230,7 @@ func alike(a, b topology.Peer) bool {
 // read anew, once.
 func (o *owner) reach() ([]plan.Step, error) {
 	trusted := o.have != nil
-	if !trusted {
+	if o.differs = nil; !trusted {
 		have, err := o.kernel.Observe()
 		if err != nil {
 			return nil, err
@@ -253,6 +254,7 @@ func (o *owner) reach() ([]plan.Step, error) {
 	if trusted {
 		return o.reach()
 	}
+	o.differs = steps
 	return nil, err
 }
 
@@ -286,7 +288,7 @@ func (o *owner) succeed(began time.Time, steps []plan.Step) {
 		if !s.InForce {
 			s.Since = now
 		}
-		s.InForce, s.Fault, s.Tries = true, nil, 0
+		s.InForce, s.Fault, s.Tries, s.Differs = true, nil, 0, nil
 		s.Steps += uint64(len(steps))
 		if len(steps) > 0 {
 			s.Applied++
@@ -330,7 +332,7 @@ func (o *owner) fail(began time.Time, f *fault.Fault) {
 		if s.InForce {
 			s.Since = now
 		}
-		s.InForce, s.Fault, s.Tries = false, f, o.tries
+		s.InForce, s.Fault, s.Tries, s.Differs = false, f, o.tries, o.differs
 	})
 }
 
@@ -374,26 +376,4 @@ func (o *owner) end() error {
 	}
 	o.log.Info("what the mesh had in the kernel is removed", "steps", len(steps))
 	return nil
-}
-
-func kindOf(o plan.Object) string {
-	switch o.(type) {
-	case plan.Link:
-		return "link"
-	case plan.Address:
-		return "address"
-	case plan.Route:
-		return "route"
-	case plan.Rule:
-		return "rule"
-	case plan.Sysctl:
-		return "sysctl"
-	case plan.TableName:
-		return "table"
-	case plan.SetName:
-		return "set"
-	case plan.Elements:
-		return "elements"
-	}
-	return "chain"
 }

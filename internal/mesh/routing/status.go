@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -19,6 +20,7 @@ type Status struct {
 	Since    time.Time    // since when InForce is what it is
 	Fault    *fault.Fault // why it is not in force; nil where nothing was wanted yet
 	Tries    int          // that have failed since it was in force
+	Differs  []plan.Step  // that would mend it, as the last try found; none where the kernel cannot be read
 	Watching bool         // the kernel reports its changes
 	Blind    *fault.Fault // why it does not
 
@@ -143,4 +145,26 @@ func (o *owner) tellProblems(now []topology.Problem) {
 	o.r.write(func(s *Status) {
 		s.Problems, s.Count, s.Kinds = now[:min(len(now), limit.RoutingProblems)], len(now), count
 	})
+}
+
+func kindOf(o plan.Object) string {
+	switch o.(type) {
+	case plan.Link:
+		return "link"
+	case plan.Address:
+		return "address"
+	case plan.Route:
+		return "route"
+	case plan.Rule:
+		return "rule"
+	case plan.Sysctl:
+		return "sysctl"
+	case plan.TableName:
+		return "table"
+	case plan.SetName:
+		return "set"
+	case plan.Elements:
+		return "elements"
+	}
+	return "chain"
 }

@@ -80,6 +80,30 @@ func (l Links) sets() (out []plan.Set) {
 	return out
 }
 
+// Kept are the sets of a state with the ranges of other clusters: between these and the pods of the own one sources
+// stay.
+func Kept(s plan.State) []plan.Set { return named(s, setLinked) }
+
+// Routed are the ranges that a state sends into the mesh, whether a peer has them or they are lost there.
+func Routed(s plan.State) (out []plan.Range) {
+	for _, set := range named(s, setRouted) {
+		out = append(out, set.Ranges...)
+	}
+	return out
+}
+
+// named are the sets of a state with a name, of both families.
+func named(s plan.State, name string) (out []plan.Set) {
+	for _, t := range s.Tables {
+		for _, set := range t.Sets {
+			if set.Name == of(name, set.Family) {
+				out = append(out, set)
+			}
+		}
+	}
+	return out
+}
+
 func (d *draft) linkChains() []plan.Chain {
 	if len(d.in.Links.Linked) == 0 {
 		return nil

@@ -238,6 +238,7 @@ func TestLinkedClusters(t *testing.T) {
 	r.step("without API servers", r.withoutAPI)
 	r.step("tombolo link check", r.checked)
 	r.step("a Service", r.service)
+	r.step("what a node reports", r.reported)
 	r.step("mapped ranges", r.mapped)
 	r.requireNoClearText(append(r.west.nodes, a)...)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,13 +193,18 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, collection string
 func (s *Server) one(w http.ResponseWriter, r *http.Request, collection, name, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	name, sub, _ := strings.Cut(name, "/")
 	old := s.objects[collection][name]
-	if r.Method != http.MethodGet && node != name && node != "admin" && (s.unguarded == "" || s.unguarded == "right") {
+	own := name
+	if _, of, ok := strings.Cut(name, "."); ok && collection == NodeConfigs {
+		own = of
+	}
+	if r.Method != http.MethodGet && node != own && node != "admin" && (s.unguarded == "" || s.unguarded == "right") {
 		status(w, http.StatusForbidden, "ValidatingAdmissionPolicy 'members.tombolo.dev' denied request: "+
 			"a node writes the Member of its own name only")
 		return
 	}
-	if old == nil && r.Header.Get("Content-Type") != "application/apply-patch+yaml" {
+	if old == nil && sub != "" || old == nil && r.Header.Get("Content-Type") != "application/apply-patch+yaml" {
 		status(w, http.StatusNotFound, fmt.Sprintf("%q not found", name))
 		return
 	}
@@ -217,11 +223,34 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, collection, name, n
 		if r.Header.Get("Content-Type") == "application/merge-patch+json" {
 			patch = merged(copied(old), patch)
 		}
-		s.put(collection, name, patch)
+		s.apply(collection, name, sub, patch)
 		answer(w, http.StatusOK, s.objects[collection][name])
 	default:
 		status(w, http.StatusMethodNotAllowed, "no")
 	}
+}
+
+// apply puts an object, or its status alone. A status stays where the rest is put; s.mu is held.
+func (s *Server) apply(collection, name, sub string, o map[string]any) {
+	if old := s.objects[collection][name]; collection == NodeConfigs && old != nil {
+		from, to := old, o
+		if sub == "status" {
+			from, to = o, copied(old)
+		}
+		if to["status"] = from["status"]; reflect.DeepEqual(to["spec"], old["spec"]) {
+			s.putSame(name, to)
+			return
+		}
+		o = to
+	}
+	s.put(collection, name, o)
+}
+
+// putSame puts a NodeConfig whose generation stays, since its spec does; s.mu is held.
+func (s *Server) putSame(name string, o map[string]any) {
+	generation := s.objects[NodeConfigs][name]["metadata"].(map[string]any)["generation"]
+	s.put(NodeConfigs, name, o)
+	o["metadata"].(map[string]any)["generation"] = generation
 }
 
 // merged is RFC 7386.

@@ -30,6 +30,7 @@ const (
 	// Clusters and ClusterNodes are the objects of linked clusters.
 	Clusters     = "/apis/tombolo.dev/v1alpha1/clusters"
 	ClusterNodes = "/apis/tombolo.dev/v1alpha1/clusternodes"
+	NodeConfigs  = "/apis/tombolo.dev/v1alpha1/nodeconfigs"
 	Tenants      = "/apis/tombolo.dev/v1alpha1/edgetenants" // of all namespaces
 	// ConfigMaps are those of one namespace.
 	ConfigMaps = "/api/v1/namespaces/gateways/configmaps"
@@ -71,7 +72,7 @@ func NewAt(t testing.TB, at net.Listener) *Server {
 	s := &Server{
 		version: 100, changed: make(chan struct{}),
 		objects: map[string]map[string]map[string]any{Members: {}, Nodes: {}, Tenants: {}, ConfigMaps: {}, Clusters: {},
-			ClusterNodes: {}},
+			ClusterNodes: {}, NodeConfigs: {}},
 		requests: map[string]int{}, clock: time.Now, pages: map[string][]map[string]any{},
 	}
 	s.http = httptest.NewUnstartedServer(s)
@@ -319,7 +320,7 @@ func readAll(r *http.Request) map[string]any {
 }
 
 func cut(path string) (collection, name string) {
-	for _, c := range []string{Members, Nodes, Tenants, ConfigMaps, Clusters, ClusterNodes} {
+	for _, c := range []string{Members, Nodes, Tenants, ConfigMaps, Clusters, ClusterNodes, NodeConfigs} {
 		if rest, ok := strings.CutPrefix(path, c); ok {
 			return c, strings.TrimPrefix(rest, "/")
 		}

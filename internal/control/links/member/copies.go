@@ -21,8 +21,11 @@ const (
 )
 
 // copied is what is to be changed in the own cluster, so that it has what the host cluster has. What is given has to be
-// all of it: what is missing there is removed here, if it is a copy.
-func copied(there, own linked) (out []change) {
+// all of it: what is missing there is removed here, if it is a copy. How the tunnels of other clusters' nodes are comes
+// along with the rest: a node that dies in one cluster must not have each other one write all its copies.
+//
+//	cluster: the own one
+func copied(there, own linked, cluster string) (out []change) {
 	for name, want := range there.clusters {
 		have := own.clusters[name]
 		if have == nil {
@@ -38,7 +41,15 @@ func copied(there, own linked) (out []change) {
 		if have == nil {
 			have = &objects.ClusterNode{}
 		}
-		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{want.Status, have.Status}); ok {
+		status := want.Status
+		if was := have.Status; want.Spec.ClusterName != cluster {
+			was.Engine, was.EngineReason, was.Tunnels, was.Conditions = status.Engine, status.EngineReason, status.Tunnels,
+				status.Conditions
+			if equality.Semantic.DeepEqual(was, status) {
+				status = have.Status
+			}
+		}
+		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{status, have.Status}); ok {
 			c.kind = v1alpha1.KindClusterNode
 			out = append(out, c)
 		}

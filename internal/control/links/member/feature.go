@@ -43,8 +43,8 @@ func Features(cfg *controlconf.Links) []manager.Feature {
 		return h.Add(leader{h, &loop{
 			cfg: *cfg, there: there, own: own, wake: wake, notes: notes{log: h.Log},
 			pools:   pools{client: own},
-			learner: newLearner(own, h.Namespace, wake.Wake),
-			nodes:   newMemo(nodeOf), members: newMemo(memberOf),
+			learner: newLearner(own, h.Namespace, wake.Wake), reports: newReports(h, there, notes{log: h.Log}, wake.Wake),
+			nodes: newMemo(nodeOf), members: newMemo(memberOf),
 		}})
 	}}}
 }
@@ -63,6 +63,7 @@ func (x leader) Start(ctx context.Context) error {
 	g := run.NewGroup(ctx)
 	g.Go("host cluster", x.loop.there.run)
 	g.Go("ranges", func(ctx context.Context) error { x.loop.learner.run(ctx); return nil })
+	g.Go("reports", func(ctx context.Context) error { x.loop.reports.run(ctx); return nil })
 	g.Go("linked cluster", func(ctx context.Context) error {
 		return watch.Source{
 			Host: x.host, Log: x.host.Log,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -39,13 +40,14 @@ type loop struct {
 	notes   notes
 	learner *learner
 	pools   pools
+	reports *reports
 	nodes   *memo[node]
 	members *memo[v1alpha1.MemberSpec]
 
 	stumbled bool // the host cluster did not take what was written last
 
-	last *share.Shared        // what was decided last; nil: nothing since the start
-	told map[string]time.Time // when each node was last said to be heard, by the name of its object
+	last *share.Shared // what was decided last; nil: nothing since the start
+	told telling       // by the name of a node's object
 }
 
 // run does passes until ctx ends.
@@ -74,8 +76,10 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		}
 	}
 	if away != nil || !whole {
+		l.reports.copyTo(nil, 0)
 		return l.there.pause()
 	}
+	l.reports.copyTo(l.copies(all), len(all.nodes))
 	again, err := l.state(ctx, all)
 	first := !l.stumbled
 	if l.stumbled = err != nil; err != nil {
@@ -111,16 +115,17 @@ func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) err
 	case away != nil:
 		all = warned(all, own, l.cfg.Cluster, why(away), now)
 	}
-	return do(ctx, l.own, copied(all, own))
+	return do(ctx, l.own, copied(all, own, l.cfg.Cluster))
 }
 
 // state has the host cluster have what this cluster states. It says when to look again.
 func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
 	if of == nil { // it is not linked, or no longer
-		l.last, l.told = nil, nil
+		l.last, l.told = nil, telling{cluster: l.cfg.Cluster}
 		l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
-		if err := do(ctx, l.there.client, stated(l.cfg.Cluster, share.Shared{}, all, nil, time.Now())); err != nil {
+		changes, _ := stated(l.told, share.Shared{}, all, time.Now())
+		if err := do(ctx, l.there.client, changes); err != nil {
 			return retry, err
 		}
 		l.notes.say(partLinked, fault.Newf(fault.CodeNotFound, "the host cluster has no Cluster %q", l.cfg.Cluster).
@@ -133,7 +138,8 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 		return retry, nil
 	}
 	s := share.Decide(*f)
-	changes := stated(l.cfg.Cluster, s, all, l.told, f.Now)
+	l.told.cluster, l.told.engine, l.told.health = l.cfg.Cluster, of.Spec.Engine, l.reports.of()
+	changes, soon := stated(l.told, s, all, f.Now)
 	if c, differs := clusterStatus(s, of, f.Now); differs {
 		changes = append(changes, c)
 	}
@@ -141,10 +147,13 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	if err := do(ctx, l.there.client, changes); err != nil {
 		return retry, err
 	}
-	l.heard(changes)
+	l.heard(changes, f.Now)
 	again := heardEvery(len(s.Nodes))
 	if !s.Again.IsZero() {
 		again = min(again, max(time.Until(s.Again), time.Millisecond))
+	}
+	if soon > 0 {
+		again = min(again, soon)
 	}
 	return again, nil
 }
@@ -189,18 +198,35 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) *shar
 }
 
 // heard notes which nodes were said to be heard.
-func (l *loop) heard(changes []change) {
-	if l.told == nil {
-		l.told = map[string]time.Time{}
+func (l *loop) heard(changes []change, now time.Time) {
+	if l.told.heard == nil {
+		l.told.heard, l.told.told = map[string]time.Time{}, map[string]time.Time{}
 	}
 	for _, c := range changes {
-		if status, ok := c.status.(objects.ClusterNodeStatus); ok && status.LastHeard != nil {
-			l.told[c.name] = status.LastHeard.Time
+		if status, ok := c.status.(objects.ClusterNodeStatus); ok {
+			if l.told.told[c.name] = now; status.LastHeard != nil {
+				l.told.heard[c.name] = status.LastHeard.Time
+			}
 		}
 		if c.remove != "" {
-			delete(l.told, c.name)
+			delete(l.told.heard, c.name)
+			delete(l.told.told, c.name)
 		}
 	}
+}
+
+// copies are the ClusterNodes of the own cluster whose NodeConfigs the host cluster gets; nil, where it is the own one.
+func (l *loop) copies(all linked) map[string]types.UID {
+	if !l.there.copies {
+		return nil
+	}
+	out := map[string]types.UID{}
+	for name, n := range all.nodes {
+		if n.Spec.ClusterName == l.cfg.Cluster && all.clusters[l.cfg.Cluster] != nil {
+			out[name] = n.UID
+		}
+	}
+	return out
 }
 
 // excludes is what a selector says about labels; nil: it cannot be read.

@@ -119,7 +119,8 @@ func TestMembersOfAHost(t *testing.T) {
 		name string
 		do   func(*federation, *testing.T)
 	}{{"nodes appear", (*federation).nodesAppear}, {"nodes change", (*federation).nodesChange},
-		{"Calico", (*federation).calico}, {"the host is away", (*federation).hostAway}, {"a cluster is removed", (*federation).clusterGoes}} {
+		{"nodes report", (*federation).nodesReport}, {"Calico", (*federation).calico},
+		{"the host is away", (*federation).hostAway}, {"a cluster is removed", (*federation).clusterGoes}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(f, t) }) {
 			t.Log(f.log)
 			return

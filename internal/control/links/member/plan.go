@@ -24,16 +24,26 @@ type change struct {
 	labels       map[string]string
 	spec, status any // nil: it stays
 	remove       types.UID
+	gone         bool // it is to be removed, whichever it is
+	owner        *metav1.OwnerReference
 }
 
-// stated is what is to be changed at the host cluster, so that it has what a cluster states about its nodes.
-//
-//	told: when each one was last said to be heard, by the name of the object
-func stated(cluster string, s share.Shared, there linked, told map[string]time.Time, now time.Time) (out []change) {
+// telling is what is known about a cluster's own ClusterNodes beside their facts.
+type telling struct {
+	cluster, engine string // the Cluster, and spec.engine of it
+	// heard is when each node was last said to be heard, and told when its status was last written, by the name of the
+	// object.
+	heard, told map[string]time.Time
+	health      map[string]health // likewise; nil: it is not known yet
+}
+
+// stated is what is to be changed at the host cluster, so that it has what a cluster states about its nodes. again is
+// when more of it is due though nothing changes; 0: never.
+func stated(by telling, s share.Shared, there linked, now time.Time) (out []change, again time.Duration) {
 	wanted := map[string]bool{}
-	every := heardEvery(len(s.Nodes))
+	every, passed := reportEvery(len(s.Nodes)), 0
 	for _, n := range s.Nodes {
-		name := v1alpha1.ClusterNodeName(cluster, n.NodeName)
+		name := v1alpha1.ClusterNodeName(by.cluster, n.NodeName)
 		wanted[name] = true
 		c := change{kind: v1alpha1.KindClusterNode, name: name}
 		have := there.nodes[name]
@@ -43,35 +53,57 @@ func stated(cluster string, s share.Shared, there linked, told map[string]time.T
 		if !equality.Semantic.DeepEqual(have.Spec, n.ClusterNodeSpec) {
 			c.spec = n.ClusterNodeSpec
 		}
-		status := objects.ClusterNodeStatus{NodeStatus: objects.NodeNotReady}
-		heard := told[name]
-		if t := have.Status.LastHeard; t != nil && t.After(heard) {
-			heard = t.Time
-		}
-		due := false
-		if n.Ready {
-			status.NodeStatus = objects.NodeReady
-			if due = now.Sub(heard) >= every; due {
-				heard = now
-			}
-		}
-		if !heard.IsZero() {
-			status.LastHeard = &metav1.Time{Time: heard.Truncate(time.Second)}
-		}
+		status, due := by.status(name, n.Ready, have.Status, heardEvery(len(s.Nodes)), now)
 		if due || have.Status.NodeStatus != status.NodeStatus {
 			c.status = status
+		} else if !equality.Semantic.DeepEqual(tunnelsOf(have.Status), tunnelsOf(status)) {
+			left := every - now.Sub(by.told[name])
+			if left <= 0 && passed == mostReports {
+				left = gatherReports
+			}
+			if left <= 0 {
+				c.status, passed = status, passed+1
+			} else if again == 0 || left < again {
+				again = left
+			}
 		}
 		if c.spec != nil || c.status != nil {
 			out = append(out, c)
 		}
 	}
 	for name, have := range there.nodes {
-		if have.Spec.ClusterName == cluster && !wanted[name] {
+		if have.Spec.ClusterName == by.cluster && !wanted[name] {
 			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
 		}
 	}
 	slices.SortFunc(out, compare)
-	return out
+	return out, again
+}
+
+// status is that of a node, and whether it is due for the time alone.
+func (by telling) status(name string, ready bool, have objects.ClusterNodeStatus, every time.Duration,
+	now time.Time) (out objects.ClusterNodeStatus, due bool) {
+	out.NodeStatus = objects.NodeNotReady
+	heard := by.heard[name]
+	if t := have.LastHeard; t != nil && t.After(heard) {
+		heard = t.Time
+	}
+	if ready {
+		out.NodeStatus = objects.NodeReady
+		if due = now.Sub(heard) >= every; due {
+			heard = now
+		}
+	}
+	if !heard.IsZero() {
+		out.LastHeard = &metav1.Time{Time: heard.Truncate(time.Second)}
+	}
+	if by.health != nil {
+		by.health[name].into(&out, have.Conditions, by.engine, now)
+		return out, due
+	}
+	out.Engine, out.EngineReason, out.Tunnels, out.Conditions = have.Engine, have.EngineReason, have.Tunnels,
+		have.Conditions
+	return out, due
 }
 
 // heardEvery is how often it is said that a node is heard: all of them together once in a second at most, since every

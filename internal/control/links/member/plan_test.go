@@ -67,7 +67,7 @@ func TestCopied(t *testing.T) {
 		"somebody else's":   {nothing(), nothing().put("a", "x", "o", false), ""},
 		"one cluster":       {ready, nothing().put("a", "x", "h", false), ""},
 	} {
-		if got := said(copied(c.there, c.own)); got != c.want {
+		if got := said(copied(c.there, c.own, "a")); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -81,7 +81,8 @@ func TestStated(t *testing.T) {
 	told := map[string]time.Time{"a.x": now.Add(-time.Minute + 1)}
 	is := func(what, want string) {
 		t.Helper()
-		if got := said(stated("a", s, there, told, now)); got != want {
+		changes, _ := stated(telling{cluster: "a", heard: told}, s, there, now)
+		if got := said(changes); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
@@ -127,7 +128,7 @@ func TestClusterStatus(t *testing.T) {
 func TestWarned(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", true)
-	if got := said(copied(warned(there, own, "a", "refused", now), own)); got != "Cluster a status" {
+	if got := said(copied(warned(there, own, "a", "refused", now), own, "a")); got != "Cluster a status" {
 		t.Errorf("%q", got)
 	}
 	got := warning(own, "a", "refused", now)
@@ -140,12 +141,12 @@ func TestWarned(t *testing.T) {
 	}
 	own.clusters["a"].Status = status
 	for _, changes := range [][]change{warning(own, "a", "another reason", now.Add(time.Hour)),
-		copied(warned(there, own, "a", "another reason", now.Add(time.Hour)), own)} {
+		copied(warned(there, own, "a", "another reason", now.Add(time.Hour)), own, "a")} {
 		if len(changes) > 0 {
 			t.Errorf("warned once more: %q", said(changes))
 		}
 	}
-	if got := said(copied(there, own)); got != "Cluster a status" {
+	if got := said(copied(there, own, "a")); got != "Cluster a status" {
 		t.Errorf("the host is back: %q", got)
 	}
 }

@@ -58,6 +58,9 @@ func same(old, next client.Object) bool {
 		n, ok := next.(*objects.ClusterNode)
 		return ok && o.Generation == n.Generation && maps.Equal(o.Labels, n.Labels) &&
 			equality.Semantic.DeepEqual(o.Status, n.Status)
+	case *objects.NodeConfig:
+		n, ok := next.(*objects.NodeConfig)
+		return ok && o.Generation == n.Generation && equality.Semantic.DeepEqual(o.Status, n.Status)
 	}
 	return false
 }

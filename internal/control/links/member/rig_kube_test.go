@@ -133,7 +133,8 @@ func (x *api) admit(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	needed := []string{"clusters.tombolo.dev", "clusternodes.tombolo.dev", "members.tombolo.dev"}
+	needed := []string{"clusters.tombolo.dev", "clusternodes.tombolo.dev", "nodeconfigs.tombolo.dev",
+		"members.tombolo.dev"}
 	for doc := range bytes.SplitSeq(slices.Concat(text, []byte("---\n"), members), []byte("---\n")) {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
@@ -159,7 +160,8 @@ func (x *api) admit(t *testing.T) error {
 func (x *api) serves(t *testing.T) error {
 	members := &unstructured.UnstructuredList{}
 	members.SetGroupVersionKind(objects.GroupVersion().WithKind("MemberList"))
-	for _, l := range []client.ObjectList{&objects.ClusterList{}, &objects.ClusterNodeList{}, members} {
+	for _, l := range []client.ObjectList{&objects.ClusterList{}, &objects.ClusterNodeList{}, &objects.NodeConfigList{},
+		members} {
 		if err := x.List(t.Context(), l); err != nil {
 			return err
 		}
@@ -174,7 +176,8 @@ metadata: {name: member}
 rules:
 - {apiGroups: [tombolo.dev], resources: [clusters], verbs: [get, list, watch]}
 - {apiGroups: [tombolo.dev], resources: [clusternodes], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [tombolo.dev], resources: [clusters/status, clusternodes/status], verbs: [patch]}
+- {apiGroups: [tombolo.dev], resources: [nodeconfigs], verbs: [create, patch, delete]}
+- {apiGroups: [tombolo.dev], resources: [clusters/status, clusternodes/status, nodeconfigs/status], verbs: [patch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

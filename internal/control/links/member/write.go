@@ -74,13 +74,11 @@ func one(ctx context.Context, to client.Client, c change) error {
 		}
 		return client.IgnoreNotFound(err)
 	}
+	if c.gone {
+		return client.IgnoreNotFound(to.Delete(ctx, u))
+	}
 	if c.spec != nil {
-		o := u.DeepCopy()
-		o.SetLabels(c.labels)
-		if err := put(o, "spec", c.spec); err != nil {
-			return err
-		}
-		if err := to.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), fieldOwner, client.ForceOwnership); err != nil {
+		if _, err := apply(ctx, to, c); err != nil {
 			return err
 		}
 	}
@@ -91,6 +89,22 @@ func one(ctx context.Context, to client.Client, c change) error {
 		return err
 	}
 	return to.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
+}
+
+// apply writes the spec of an object. It gives the object's generation.
+func apply(ctx context.Context, to client.Client, c change) (int64, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(objects.GroupVersion().WithKind(c.kind))
+	o.SetName(c.name)
+	o.SetLabels(c.labels)
+	if c.owner != nil {
+		o.SetOwnerReferences([]metav1.OwnerReference{*c.owner})
+	}
+	if err := put(o, "spec", c.spec); err != nil {
+		return 0, err
+	}
+	err := to.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), fieldOwner, client.ForceOwnership)
+	return o.GetGeneration(), err // it is the object as it is now
 }
 
 // put sets a field of an object.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/plan"
+)
+
+// The states of a tunnel, as the kind has them.
+const (
+	Up      = "up"      // packets pass, directly
+	Relayed = "relayed" // packets pass, through the relay of a hub
+	Down    = "down"    // no packet passes
+	Unused  = "unused"  // nobody sends anything
+)
+
+// engine is what all tunnels use.
+const engine = "wireguard"
+
+// Facts are what a node plans and has.
+type Facts struct {
+	// Linked says that the node's own cluster is a linked one. A node of no linked cluster has no NodeConfig.
+	Linked bool
+	Link   string // of the mesh
+	Table  int    // of the kernel's routes into it
+	Peers  []Peer
+	// Others are the ranges of other clusters, as they are known here, Routed all that is sent into the mesh, and Kept the
+	// sets with ranges to which packets of pods keep their source.
+	Others []netip.Prefix
+	Routed []plan.Range
+	Kept   []plan.Set
+
+	InForce bool        // the kernel has what is planned
+	Why     string      // it has not
+	Differs []plan.Step // that would mend it; none where the kernel cannot be read
+}
+
+// Peer is a node with a tunnel.
+type Peer struct {
+	// Name is that of the ClusterNode; empty: it is a node of the own cluster.
+	Name      string
+	Key       member.Key
+	Endpoints []netip.AddrPort // in the order in which they are tried
+	// Ranges are what it is reached for, and Allowed what of them, and of addresses of the mesh, WireGuard sends to it:
+	// where ranges are within each other, the most specific one counts.
+	Ranges, Allowed []netip.Prefix
+	Overlay         [2]netip.Addr // its IPv4 and IPv6 address in the mesh; not valid: it has none
+	MTU             int           // of routes to it; 0: the link's
+	State           string        // Up and so on
+	Reason          string        // of the state, for people
+}
