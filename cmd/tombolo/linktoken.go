@@ -45,8 +45,7 @@ as you would send a password.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cluster = args[0]
 			if o.Expires < leastLinkLife || o.Expires > mostLinkLife {
-				return usage(fmt.Sprintf("--expires %s is not between %s and %s", o.Expires, span(leastLinkLife),
-					span(mostLinkLife)), "--expires 1h")
+				return usage(fmt.Sprintf("--expires %s is not between 10m and 24h", o.Expires), "--expires 1h")
 			}
 			objects, err := manifest.Invitation(o.Cluster)
 			if err != nil {

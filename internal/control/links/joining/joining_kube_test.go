@@ -48,7 +48,8 @@ func TestJoinAndUnjoin(t *testing.T) {
 	before, empty := there.all(t), west.all(t)
 	there.tokens(t)
 	there.control(t, "tombolo-controller", host.Feature())
-	file := invited(t, there)
+	proxy := startProxy(t)
+	file := invited(t, there, proxy)
 	refusals(t, there, west, file, empty)
 	west.runs(t, file)
 	_, said, code := tombolo(t, "", "link", "join", "@"+file, "--kubeconfig", west.file, "--image", "registry.example/tombolo:v1",
@@ -58,6 +59,9 @@ func TestJoinAndUnjoin(t *testing.T) {
 		t.Fatalf("join: %d", code)
 	}
 	joined(t, there, west)
+	if proxy.count() == 0 {
+		t.Error("the host cluster was not reached through the proxy")
+	}
 	if _, said, code = tombolo(t, "", "link", "join", "@"+file, "--kubeconfig", west.file, "--image", "x/y"); code != 4 ||
 		!strings.Contains(said, "token_used") {
 		t.Errorf("the line is used twice: %d", code)
@@ -76,10 +80,11 @@ func TestJoinAndUnjoin(t *testing.T) {
 }
 
 // invited makes a line, and another one in its place.
-func invited(t *testing.T, there *api) (file string) {
+func invited(t *testing.T, there *api, through *proxy) (file string) {
 	t.Helper()
 	token := func() string {
-		out, _, code := tombolo(t, "", "link", "token", "west", "--server", there.url, "--kubeconfig", there.file)
+		out, _, code := tombolo(t, "", "link", "token", "west", "--server", there.url, "--kubeconfig", there.file,
+			"--proxy-url", through.url)
 		if code != 0 || strings.Count(out, "\n") != 1 || len(out) > 4096 {
 			t.Fatalf("token: %d, %d bytes", code, len(out))
 		}
@@ -163,6 +168,9 @@ func (x *api) runs(t *testing.T, dir string) {
 			return
 		}
 		kubeconfig := filepath.Join(filepath.Dir(dir), "member")
+		if !strings.Contains(string(s.Data["kubeconfig"]), "proxy-url") {
+			t.Error("the controller does not use the proxy")
+		}
 		if err := os.WriteFile(kubeconfig, s.Data["kubeconfig"], 0o600); err != nil {
 			t.Error(err)
 		}

@@ -10,8 +10,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -290,6 +293,51 @@ func tombolo(t *testing.T, stdin string, args ...string) (out, said string, code
 	}
 	t.Logf("tombolo %s\n%s%s", strings.Join(args, " "), e.String(), cut(o.String()))
 	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+// proxy serves HTTP CONNECT, as between networks.
+type proxy struct {
+	url string
+	mu  sync.Mutex
+	n   int // connections
+}
+
+func startProxy(t *testing.T) *proxy {
+	t.Helper()
+	out := &proxy{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		far, err := net.Dial("tcp", r.Host)
+		if r.Method != http.MethodConnect || err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		near, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.mu.Lock()
+		out.n++
+		out.mu.Unlock()
+		fmt.Fprint(near, "HTTP/1.1 200 OK\r\n\r\n")
+		var both sync.WaitGroup
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			both.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1]) // an end that is gone ends the other one
+				_, _ = near.Close(), far.Close()
+			})
+		}
+		both.Wait()
+	}))
+	t.Cleanup(server.Close)
+	out.url = server.URL
+	return out
+}
+
+func (p *proxy) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n
 }
 
 func cut(s string) string { return s[:min(len(s), 600)] }

@@ -182,7 +182,7 @@ func (p *place) nodes(ctx context.Context, cluster string, all bool) error {
 	return nil
 }
 
-// copies removes what the controller has copied from the host cluster, and what nodes report.
+// copies removes what the controller has made of other clusters here, and what nodes report.
 func (p *place) copies(ctx context.Context, cluster string) error {
 	for _, kind := range []string{v1alpha1.KindNodeConfig, v1alpha1.KindClusterNode, v1alpha1.KindCluster} {
 		list, err := p.every(ctx, links(kind))
@@ -195,6 +195,24 @@ func (p *place) copies(ctx context.Context, cluster string) error {
 				continue
 			}
 			u.SetGroupVersionKind(links(kind))
+			if err := p.remove(ctx, &u); err != nil {
+				return err
+			}
+		}
+	}
+	return p.pools(ctx)
+}
+
+// pools removes what Calico was told of the ranges of other clusters.
+func (p *place) pools(ctx context.Context) error {
+	for _, kind := range []schema.GroupVersionKind{{Group: "crd.projectcalico.org", Version: "v1", Kind: "IPPool"},
+		{Group: "projectcalico.org", Version: "v3", Kind: "IPPool"}} {
+		list, err := p.every(ctx, kind, client.MatchingLabels{"app.kubernetes.io/managed-by": "tombolo"})
+		if err != nil {
+			return err
+		}
+		for _, u := range list {
+			u.SetGroupVersionKind(kind)
 			if err := p.remove(ctx, &u); err != nil {
 				return err
 			}
