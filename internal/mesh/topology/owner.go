@@ -170,7 +170,7 @@ type piece struct {
 }
 
 // owned settles all claims: it sweeps over the places where one begins or ends, and
-// between two of them the best that is open has the addresses. Of linked clusters a range of the whole contains those of
+// between two of them the best that is open has the addresses. A range of a whole linked cluster contains those of its
 // nodes, which is no problem.
 func owned(claims []*claim, linked []netip.Prefix) ([]piece, []Problem) {
 	var begins []piece

@@ -31,7 +31,9 @@ type pools struct {
 
 // calicoKinds are the groups that have IPPools, in the order in which they count: the second alone has version 3 as
 // definitions.
-var calicoKinds = []schema.GroupKind{{Group: "crd.projectcalico.org", Kind: "IPPool"}, {Group: "projectcalico.org", Kind: "IPPool"}}
+var calicoKinds = []schema.GroupKind{
+	{Group: "crd.projectcalico.org", Kind: "IPPool"}, {Group: "projectcalico.org", Kind: "IPPool"},
+}
 
 // keep makes and removes pools. It looks at Calico when other ranges are linked, and from time to time.
 //
