@@ -83,7 +83,7 @@ type Answer struct {
 	List    *List                `json:"list,omitempty"`
 	Checked []check.Node         `json:"checked,omitempty"`
 	Way     *explain.Explanation `json:"way,omitempty"`
-	Fault *Fault `json:"fault,omitempty"`
+	Fault   *Fault               `json:"fault,omitempty"`
 }
 
 // Fault is a fault as JSON.

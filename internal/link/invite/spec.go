@@ -27,7 +27,7 @@ func (s Said) Nothing() bool {
 	return len(s.NodeElasticIPs)+len(s.PodCIDRs)+len(s.Maps) == 0 && !s.ExternalAPI && s.NetworkType == "" && s.CNI == ""
 }
 
-// The words for networkType and cni.
+// NetworkTypes are the words for networkType.
 func NetworkTypes() []string { return []string{v1alpha1.NetworkP2P, v1alpha1.NetworkGateway} }
 
 // CNIs are the words for cni.

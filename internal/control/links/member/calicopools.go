@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -129,7 +128,7 @@ func foreign(cluster string, all linked) []string {
 			if mapped := as[cidr]; mapped != "" {
 				cidr = mapped
 			}
-			if _, err := netip.ParsePrefix(cidr); err == nil && slices.Contains(c.Status.Accepted, cidr) {
+			if slices.Contains(c.Status.Accepted, cidr) {
 				out[cidr] = true
 			}
 		}
