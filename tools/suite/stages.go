@@ -287,7 +287,7 @@ func (c config) qemu(s *stageRun) error {
 		return err
 	}
 	run := c.suiteOf(packages...)
-	run.only, run.verbose, run.noSkips, run.planted = names, true, true, true
+	run.only, run.verbose, run.noSkips = names, true, true // secrets are made in the guest and end with it
 	return s.test(run, "-tags", "qemu", "-count=1", "-timeout", "10m")
 }
 
