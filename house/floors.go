@@ -78,7 +78,6 @@ func withoutEffects() []Package {
 		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/check", Deciders, true, "what a node has measured to what is well, what is not, and what to do"},
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
-		{"internal/link/reach", Deciders, false, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/report", Deciders, false, "what a node of a linked cluster plans and has to its NodeConfig"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 
