@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,15 +17,21 @@ import (
 // versionVariable is the string in the main package that the linker sets.
 const versionVariable = "main.version"
 
-// binaryFor gives the static binary for one architecture: the given one, or
-// one built from the module at root.
-func binaryFor(ctx context.Context, opt options, arch, root, work string) ([]byte, error) {
+// controllerSuffix makes the name of the controller's program, package or file of that of tombolo.
+const controllerSuffix = "-controller"
+
+// binaryFor gives the static binary for one architecture: the given one, or one built from the module. With a
+// suffix it is the program beside that one; beside a given one there may be none, and it is nil then.
+func binaryFor(ctx context.Context, opt options, arch, suffix string) ([]byte, error) {
 	file, given := opt.binaries[arch]
+	file += suffix
 	if !given {
-		file = filepath.Join(work, "tombolo-"+arch)
-		if err := build(ctx, opt, arch, root, file); err != nil {
+		file = filepath.Join(opt.work, "tombolo"+suffix+"-"+arch)
+		if err := build(ctx, opt, arch, opt.pkg+suffix, file); err != nil {
 			return nil, err
 		}
+	} else if _, err := os.Stat(file); suffix != "" && errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -38,10 +45,10 @@ func binaryFor(ctx context.Context, opt options, arch, root, work string) ([]byt
 
 // build cross-compiles the main package. Nothing of this machine goes into the
 // result: no paths, no time, no state of the checkout.
-func build(ctx context.Context, opt options, arch, root, file string) error {
+func build(ctx context.Context, opt options, arch, pkg, file string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -buildid= -X "+versionVariable+"="+opt.version, "-o", file, opt.pkg)
-	cmd.Dir = root
+		"-ldflags", "-s -w -buildid= -X "+versionVariable+"="+opt.version, "-o", file, pkg)
+	cmd.Dir = opt.root
 	// The instruction set below the architecture is the oldest: the image must run
 	// anywhere, whatever the builder prefers for itself.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=",
@@ -49,7 +56,7 @@ func build(ctx context.Context, opt options, arch, root, file string) error {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("go build of %s for linux/%s: %w\n%s", opt.pkg, arch, err, strings.TrimSpace(out.String()))
+		return fmt.Errorf("go build of %s for linux/%s: %w\n%s", pkg, arch, err, strings.TrimSpace(out.String()))
 	}
 	return nil
 }

@@ -144,12 +144,13 @@ func checkFiles(t *testing.T, img v1.Image, arch string) {
 		mode  int64
 		owner int
 	}{
-		"usr/local/bin/tombolo": {0o755, 0},
-		"etc/passwd":            {0o644, 0},
-		"etc/group":             {0o644, 0},
-		"tmp/":                  {0o1777, nonroot},
-		"run/tombolo/":          {0o755, nonroot},
-		"var/lib/tombolo/":      {0o755, nonroot},
+		"usr/local/bin/tombolo":            {0o755, 0},
+		"usr/local/bin/tombolo-controller": {0o755, 0},
+		"etc/passwd":                       {0o644, 0},
+		"etc/group":                        {0o644, 0},
+		"tmp/":                             {0o1777, nonroot},
+		"run/tombolo/":                     {0o755, nonroot},
+		"var/lib/tombolo/":                 {0o755, nonroot},
 	} {
 		h, ok := files[name]
 		if !ok {

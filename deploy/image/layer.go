@@ -32,8 +32,9 @@ nonroot:x:65532:
 
 // content is what differs between images, or comes from the checkout.
 type content struct {
-	binary  []byte
-	license []byte
+	binary     []byte
+	controller []byte // nil: there is none
+	license    []byte
 }
 
 // entry is one file or, with a final slash in its name, one directory.
@@ -47,7 +48,7 @@ type entry struct {
 // entries lists the whole file system of the image, parents first. It has no
 // CA certificates: Tombolo trusts the CA whose hash is in the join line only.
 func entries(c content) []entry {
-	return []entry{
+	out := []entry{
 		{"etc/", 0o755, 0, nil},
 		{"etc/group", 0o644, 0, []byte(group)},
 		{"etc/passwd", 0o644, 0, []byte(passwd)},
@@ -66,6 +67,10 @@ func entries(c content) []entry {
 		{"var/lib/", 0o755, 0, nil},
 		{"var/lib/tombolo/", 0o755, nonroot, nil}, // root without its rights passes it too: the mesh
 	}
+	if c.controller != nil {
+		out = append(out, entry{"usr/local/bin/tombolo-controller", 0o755, 0, c.controller})
+	}
+	return out
 }
 
 // newLayer packs the file system. Dates and owners are the same everywhere, so

@@ -34,6 +34,8 @@ type options struct {
 	pkg      string            // main package that is built
 	license  string            // text of the license that the image carries
 	binaries map[string]string // architecture to a binary that is taken as it is
+	root     string            // of the module
+	work     string            // a directory for what is built
 }
 
 func main() {
@@ -83,20 +85,29 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		return fmt.Errorf("cannot make a working directory: %w", err)
 	}
 	defer os.RemoveAll(work)
+	opt.root, opt.work = root, work
 
 	var images []archImage
 	for _, arch := range opt.arches {
 		began := time.Now()
-		binary, err := binaryFor(ctx, opt, arch, root, work)
+		binary, err := binaryFor(ctx, opt, arch, "")
 		if err != nil {
 			return err
 		}
-		img, err := newImage(arch, content{binary: binary, license: license}, opt.version, src)
+		controller, err := binaryFor(ctx, opt, arch, controllerSuffix)
+		if err != nil {
+			return err
+		}
+		if controller == nil {
+			fmt.Fprintf(log, "image: linux/%s: there is no %s beside the given binary, and the image has none\n", arch,
+				filepath.Base(opt.binaries[arch]+controllerSuffix))
+		}
+		img, err := newImage(arch, content{binary: binary, controller: controller, license: license}, opt.version, src)
 		if err != nil {
 			return fmt.Errorf("image for %s: %w", arch, err)
 		}
-		fmt.Fprintf(log, "image: linux/%s: binary of %.1f MB (%.1f s)\n", arch,
-			float64(len(binary))/1e6, time.Since(began).Seconds())
+		fmt.Fprintf(log, "image: linux/%s: binaries of %.1f MB (%.1f s)\n", arch,
+			float64(len(binary)+len(controller))/1e6, time.Since(began).Seconds())
 		images = append(images, archImage{arch, img})
 	}
 	places, err := write(ctx, opt, newIndex(images), work, src.created)
@@ -119,7 +130,7 @@ func parse(args []string, log io.Writer) (options, error) {
 	fs.StringVar(&opt.version, "version", "dev", "`VERSION` that the binary and the labels carry")
 	fs.StringVar(&opt.pkg, "package", "./cmd/tombolo", "main `PACKAGE` that is built, seen from the module's root")
 	fs.StringVar(&opt.license, "license", "LICENSE", "`FILE` with the license, seen from the module's root")
-	fs.Func("binary", "take `ARCH=FILE` instead of building; may be repeated", func(s string) error {
+	fs.Func("binary", "take `ARCH=FILE`, and FILE-controller if it is there, instead of building; may be repeated", func(s string) error {
 		arch, file, ok := strings.Cut(s, "=")
 		if !ok || arch == "" || file == "" {
 			return fmt.Errorf("want ARCH=FILE")
