@@ -30,7 +30,7 @@ type linkJoin struct {
 }
 
 func newLinkJoinCommand() *cobra.Command {
-	j := linkJoin{order: invite.JoinOrder{Namespace: manifest.ControllerDefaults().Namespace}}
+	j := linkJoin{order: invite.JoinOrder{Namespace: manifest.LinkNamespace}}
 	cmd := &cobra.Command{
 		Use:   "join LINE|@FILE|-|CLUSTER --image IMAGE",
 		Short: "Link this cluster with others, by the line of 'tombolo link token'",

@@ -13,7 +13,7 @@ import (
 
 func newLinkUnjoinCommand() *cobra.Command {
 	var kube kubeFlags
-	o := invite.UnjoinOrder{Namespace: manifest.ControllerDefaults().Namespace}
+	o := invite.UnjoinOrder{Namespace: manifest.LinkNamespace}
 	cmd := &cobra.Command{
 		Use: "unjoin CLUSTER", Short: "Unlink a cluster, and remove what its join has made",
 		Args: exactArgs("CLUSTER"),

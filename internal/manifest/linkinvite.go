@@ -16,6 +16,9 @@ const (
 	JoinName = "tombolo-link-join"
 	// LinkedLabel is on all that a join makes. Its value is the name of the cluster.
 	LinkedLabel = "tombolo.dev/linked"
+	// LinkNamespace is where both are, if nothing else is said. It is none of a controller: the pods of the mesh need a
+	// namespace with more rights, and the host cluster may join itself.
+	LinkNamespace = "tombolo-link"
 	// LinkController is the name of the controller of a cluster that has joined, LinkMesh that of the mesh of its nodes.
 	LinkController = "tombolo-link"
 	LinkMesh       = "tombolo-mesh"

@@ -41,9 +41,10 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
+	"github.com/tombolo-io/tombolo/internal/manifest"
 )
 
-const system = "tombolo-system"
+const system = "tombolo-link"
 
 // api is a real kube-apiserver.
 type api struct {
@@ -153,8 +154,12 @@ func (x *api) apply(t *testing.T, text string) {
 func (x *api) control(t *testing.T, account string, features ...manager.Feature) (stop func()) {
 	t.Helper()
 	config := rest.CopyConfig(x.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated"}}
+	space := system
+	if account == manifest.ControllerDefaults().Name {
+		space = manifest.ControllerDefaults().Namespace
+	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + space + ":" + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + space, "system:authenticated"}}
 	var out logged
 	ctrl.SetLogger(logr.Discard())
 	m, err := ctrl.NewManager(config, ctrl.Options{Scheme: kinds(), Logger: logr.Discard(),
@@ -164,7 +169,7 @@ func (x *api) control(t *testing.T, account string, features ...manager.Feature)
 		return func() {}
 	}
 	for _, f := range features {
-		h := manager.Host{Manager: m, Log: slog.New(slog.NewTextHandler(&out, nil)), Namespace: system,
+		h := manager.Host{Manager: m, Log: slog.New(slog.NewTextHandler(&out, nil)), Namespace: space,
 			Metrics: prometheus.NewRegistry()}
 		if err := f.Add(t.Context(), h); err != nil {
 			t.Error(err)
