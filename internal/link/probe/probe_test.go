@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 	}
 	here, unknown, behind := peers[0], peers[1], peers[2]
 	if !here.Echo.Answered {
-		t.Skip(here.Echo.Why) // this process may not send echo requests
+		t.Fatal(here.Echo.Why)
 	}
 	for _, s := range here.Sizes {
 		if !s.Answered {
