@@ -4,5 +4,6 @@ package carrier
 
 // Bounds for the tests of the package.
 const (
-	NotSent = notSent
+	NotSent  = notSent
+	LeastRTO = leastRTO
 )

@@ -3,8 +3,10 @@
 package carrier_test
 
 import (
+	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,11 +43,17 @@ func TestOnlySessionsAreBound(t *testing.T) {
 	if got := notSent(t, agent); got != carrier.NotSent {
 		t.Errorf("the agent's kernel holds %d bytes", got)
 	}
+	if got := leastRTO(t, agent); !near(got) {
+		t.Errorf("the agent's kernel sends again after %v", got)
+	}
 	if err := carrier.MarkSession(accepted); err != nil || userTimeout(t, accepted) != session {
 		t.Errorf("a session at the hub: %d ms, %v", userTimeout(t, accepted), err)
 	}
 	if got := notSent(t, accepted); got != carrier.NotSent {
 		t.Errorf("the hub's kernel holds %d bytes", got)
+	}
+	if got := leastRTO(t, accepted); !near(got) {
+		t.Errorf("the hub's kernel sends again after %v", got)
 	}
 }
 
@@ -59,18 +67,41 @@ func notSent(t *testing.T, c net.Conn) (bytes int) {
 	return option(t, c, unix.TCP_NOTSENT_LOWAT)
 }
 
+// leastRTO is what the kernel has, or what is wanted where it knows no such option (before Linux 6.15).
+func leastRTO(t *testing.T, c net.Conn) time.Duration {
+	t.Helper()
+	us, err := getOption(t, c, unix.TCP_RTO_MIN_US)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return carrier.LeastRTO
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// near says that the kernel took LeastRTO, in its own ticks.
+func near(got time.Duration) bool {
+	return got >= carrier.LeastRTO && got < carrier.LeastRTO+20*time.Millisecond
+}
+
 func option(t *testing.T, c net.Conn, name int) (value int) {
+	t.Helper()
+	value, err := getOption(t, c, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func getOption(t *testing.T, c net.Conn, name int) (value int, failed error) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var failed error
 	err = raw.Control(func(fd uintptr) {
 		value, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, name)
 	})
-	if err != nil || failed != nil {
-		t.Fatal(err, failed)
-	}
-	return value
+	return value, errors.Join(err, failed)
 }

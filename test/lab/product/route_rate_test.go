@@ -68,6 +68,7 @@ func TestRouteRate(t *testing.T) {
 		ways = append(ways, r.byOpenVPN(t))
 	}
 	if lossy {
+		ways = append(ways, r.direct("TLS", "7003", true), r.direct("TCP", "7004", false))
 		r.lose(uint32(loss))
 	}
 	for _, up := range []bool{true, false} {
@@ -159,6 +160,40 @@ func (r *routeRig) byOpenVPN(t *testing.T) way {
 	return way{"OpenVPN", func() (net.Conn, error) { return r.dial(mapped("7002")) }, pids}
 }
 
+// direct is one TCP connection over the cluster's uplink with nothing between, made from the cluster as an agent makes
+// its own; with TLS on it, or bare. No way through one connection of an agent has more.
+func (r *routeRig) direct(name, port string, secure bool) way {
+	r.t.Helper()
+	addr := net.JoinHostPort(lab.ControlAddr, port)
+	ln, err := r.world.Control.Listen("tcp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cert, _, err := trust.ReadBundle("client", filepath.Join(r.dir, "route/client.pem"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	dial := func() (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(r.t.Context(), startWithin)
+		defer cancel()
+		far, err := r.world.Sites[0].Backend.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		near, err := ln.Accept()
+		if err != nil {
+			return nil, errors.Join(err, far.Close())
+		}
+		if secure {
+			near = tls.Server(near, &tls.Config{Certificates: []tls.Certificate{*cert}})
+			far = tls.Client(far, &tls.Config{InsecureSkipVerify: true}) // both ends are this test
+		}
+		go countBytes(far)
+		return near, nil
+	}
+	return way{name, dial, []int{os.Getpid()}}
+}
+
 // lose drops one packet in so many on the cluster's uplink.
 func (r *routeRig) lose(oneIn uint32) {
 	r.t.Helper()
@@ -222,45 +257,47 @@ func (r *routeRig) counts(h *lab.Host, addr string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	serve := func(c net.Conn) {
-		defer c.Close()
-		block := make([]byte, 256<<10)
-		for {
-			var asks [9]byte // what to do, and with how many
-			if _, err := io.ReadFull(c, asks[:1]); err != nil {
-				return
-			}
-			if asks[0] == 0 {
-				c.Write(asks[:1])
-				continue
-			}
-			if _, err := io.ReadFull(c, asks[1:]); err != nil {
-				return
-			}
-			n := int64(binary.BigEndian.Uint64(asks[1:]))
-			if asks[0] == 1 {
-				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.LimitReader(c, n)}, block); err != nil {
-					return
-				}
-				c.Write(asks[:1])
-				continue
-			}
-			for ; n > 0; n -= int64(len(block)) {
-				if _, err := c.Write(block[:min(n, int64(len(block)))]); err != nil {
-					return
-				}
-			}
-		}
-	}
 	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			go serve(c)
+			go countBytes(c)
 		}
 	}()
+}
+
+// countBytes takes or gives bytes on a connection, as counts says.
+func countBytes(c net.Conn) {
+	defer c.Close()
+	block := make([]byte, 256<<10)
+	for {
+		var asks [9]byte // what to do, and with how many
+		if _, err := io.ReadFull(c, asks[:1]); err != nil {
+			return
+		}
+		if asks[0] == 0 {
+			c.Write(asks[:1])
+			continue
+		}
+		if _, err := io.ReadFull(c, asks[1:]); err != nil {
+			return
+		}
+		n := int64(binary.BigEndian.Uint64(asks[1:]))
+		if asks[0] == 1 {
+			if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.LimitReader(c, n)}, block); err != nil {
+				return
+			}
+			c.Write(asks[:1])
+			continue
+		}
+		for ; n > 0; n -= int64(len(block)) {
+			if _, err := c.Write(block[:min(n, int64(len(block)))]); err != nil {
+				return
+			}
+		}
+	}
 }
 
 // bulk carries bytes and measures it.
