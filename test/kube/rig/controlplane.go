@@ -50,6 +50,9 @@ func (c *Cluster) issueAll() error {
 
 func (c *Cluster) kubeconfig(user string) string { return filepath.Join(c.dir, user+".kubeconfig") }
 
+// AdminKubeconfig is the file of an administrator, for beside the control plane.
+func (c *Cluster) AdminKubeconfig() string { return c.kubeconfig("admin") }
+
 // NodeKubeconfig issues the certificate of a node's kubelet, and gives the path of a kubeconfig with it.
 func (c *Cluster) NodeKubeconfig(node string) (string, error) {
 	file := "node-" + node

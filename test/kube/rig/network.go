@@ -135,12 +135,21 @@ func (c *Cluster) Partition(ctx context.Context, closed bool) error {
 	if closed {
 		out += "add rule ip rig out ip daddr { " + strings.Join([]string{NodeRange, PodRange, ServiceRange, c.router}, ", ") +
 			" } ct state new counter name towards_node drop\n"
-		inbound += `add rule ip rig inbound iifname "wan0" ct state new counter drop` + "\n"
+		inbound += `add rule ip rig inbound iifname "wan0" ct state new ct status and dnat == 0 counter drop` + "\n"
 	}
 	if err := nft(ctx, c.nat, inbound); err != nil {
 		return err
 	}
 	return nft(ctx, c.cp, out)
+}
+
+// Elastic gives the node the router's address for one port of UDP, as a 1:1 NAT of a cloud does, and returns it. The
+// partition leaves that port open.
+func (c *Cluster) Elastic(ctx context.Context, port string) (address string, err error) {
+	return c.router, nft(ctx, c.nat, `table ip elastic {
+	chain pre { type nat hook prerouting priority dstnat; iifname "wan0" udp dport `+port+` dnat to `+NodeAddress+`; }
+	chain post { type nat hook postrouting priority srcnat - 1; oifname "wan0" udp sport `+port+` masquerade to :`+port+`; }
+}`)
 }
 
 // FirewallDrops is how many packets of new connections from the control plane towards the node, its pods and

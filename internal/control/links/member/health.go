@@ -100,5 +100,5 @@ func tunnelsOf(s objects.ClusterNodeStatus) objects.ClusterNodeStatus {
 // reportEvery is how often what a node reports is passed on: all of them together once in a second at most. A first
 // change is passed on at once.
 func reportEvery(nodes int) time.Duration {
-	return max(10*time.Second, time.Duration(nodes)*time.Second)
+	return max(2*time.Second, time.Duration(nodes)*time.Second)
 }

@@ -109,8 +109,8 @@ func TestStatedTunnels(t *testing.T) {
 		there.nodes[c.name].Status = c.status.(objects.ClusterNodeStatus)
 	}
 	by.health["a.x0"] = healthOf(nodeConfig("", "2", "b.1=up", "b.2=down"))
-	is("one that was told a second ago", "", 9*time.Second)
-	now = now.Add(9 * time.Second)
+	is("one of six that was told a second ago", "", 5*time.Second)
+	now = now.Add(5 * time.Second)
 	is("and when it is due", "ClusterNode a.x0 status", 0)
 	by.told["a.x0"] = now
 	s.Nodes[0].Ready = false
@@ -174,9 +174,9 @@ func TestDue(t *testing.T) {
 	is("it does", "a.x", 0)
 	is("it is as it is", "", 0)
 	own["a.x"] = nodeConfig("a.x", "2")
-	now = now.Add(4 * time.Second)
-	is("too early", "", 6*time.Second)
-	now = now.Add(6 * time.Second)
+	now = now.Add(500 * time.Millisecond)
+	is("too early", "", 1500*time.Millisecond)
+	now = now.Add(1500 * time.Millisecond)
 	is("in time", "a.x", 0)
 	for i := range 6 {
 		name := fmt.Sprintf("a.y%d", i)
