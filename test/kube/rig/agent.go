@@ -37,7 +37,8 @@ func (c *Cluster) DeployAgent(ctx context.Context) error {
 	}
 	manifest, err := c.rig.hub.Tombolo(ctx, "agent", "manifest", "--cluster", c.Name, "--join", c.join,
 		"--image", agentImage, "--namespace", AgentNamespace, "--replicas", "1",
-		"--allow", PodRange, "--allow", ServiceRange, "--allow", NodeAddress+"/32:10250")
+		"--allow", PodRange, "--allow", ServiceRange, "--allow", NodeAddress+"/32:10250",
+		"--allow", secondAddress+"/32:10250")
 	if err != nil {
 		return err
 	}

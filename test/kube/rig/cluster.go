@@ -26,7 +26,7 @@ const (
 	ConnectTLS Mode = "connect-tls"
 )
 
-// Cluster is one Kubernetes cluster with a single node, "node1".
+// Cluster is one Kubernetes cluster with a node, "node1", and a second one where AddNode is called.
 type Cluster struct {
 	Name string
 
@@ -34,7 +34,6 @@ type Cluster struct {
 	dir     string
 	cp      *lab.Host
 	nat     *lab.Host
-	machine *lab.Host
 	control string // address of the control plane on the wan
 	router  string // address of the NAT router on the wan
 	join    string // join line of the agents
@@ -44,6 +43,7 @@ type Cluster struct {
 	apiserver *Process
 	others    []*Process // etcd, controller manager, scheduler
 	node      *node
+	second    *node // nil: there is one only
 }
 
 // StartCluster brings a cluster up: partitioned, with its node Ready, registered at the hub when there is
@@ -62,12 +62,12 @@ func (r *Rig) StartCluster(ctx context.Context, name string, mode Mode) (*Cluste
 	}
 	// The node's runtime needs no control plane: both come up at once.
 	runtime := make(chan error, 1)
-	go func() { runtime <- c.startRuntime(ctx) }()
+	go func() { runtime <- c.node.startRuntime(ctx) }()
 	err = c.startControlPlane(ctx, mode)
 	if err = errors.Join(err, <-runtime); err != nil {
 		return nil, fmt.Errorf("bring up %s: %w", name, err)
 	}
-	if err := c.startKubelet(ctx); err != nil {
+	if err := c.node.startKubelet(ctx); err != nil {
 		return nil, fmt.Errorf("bring up the node of %s: %w", name, err)
 	}
 	return c, nil
@@ -126,6 +126,7 @@ func (r *Rig) addCluster(name string) (*Cluster, error) {
 
 // stop ends all processes of the cluster. What it made is test data: nothing is asked to finish its work.
 func (c *Cluster) stop() {
+	c.second.stop()
 	c.node.stop()
 	c.apiserver.stop()
 	for _, p := range c.others {

@@ -31,8 +31,6 @@ func (c *Cluster) issueAll() error {
 		"controllers":       {name: "system:kube-controller-manager"},
 		"scheduler":         {name: "system:kube-scheduler"},
 		"proxy":             {name: "system:kube-proxy"},
-		"kubelet":           {name: "system:node:" + NodeName, group: "system:nodes"},
-		"kubelet-server":    {name: NodeName, hosts: []string{NodeName, NodeAddress}},
 		// Served by the test pod behind the service "backend".
 		"backend": {name: "backend.default.svc", hosts: []string{"backend.default.svc"}},
 	} {
@@ -40,7 +38,7 @@ func (c *Cluster) issueAll() error {
 			return err
 		}
 	}
-	for _, user := range []string{"admin", "controllers", "scheduler", "proxy", "kubelet"} {
+	for _, user := range []string{"admin", "controllers", "scheduler", "proxy"} {
 		if err := c.pki.kubeconfig(c.kubeconfig(user), c.Server(), user); err != nil {
 			return err
 		}

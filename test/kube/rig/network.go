@@ -4,7 +4,10 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -24,6 +27,8 @@ const (
 	NodeRange      = "10.0.0.0/24"
 	PodRange       = "10.244.0.0/16"
 	podSubnet      = "10.244.0.0/24"
+	secondAddress  = "10.0.0.11" // of the second node
+	secondPods     = "10.244.1.0/24"
 	ServiceRange   = "10.96.0.0/16"
 	serviceAddress = "10.96.0.1" // of the service "kubernetes"
 	gateway        = "10.0.0.1"
@@ -33,6 +38,13 @@ const (
 // controlAddress and routerAddress are what the n-th cluster (from 0) has on the wan.
 func controlAddress(n int) string { return "203.0.113." + strconv.Itoa(20+n) }
 func routerAddress(n int) string  { return "203.0.113." + strconv.Itoa(120+n) }
+
+// secondElastic is the address of a cluster's second node on the wan, from that of its router.
+func secondElastic(router string) string {
+	a := netip.MustParseAddr(router).As4()
+	a[3] += 40
+	return netip.AddrFrom4(a).String()
+}
 
 // batch runs `ip -batch` on a host.
 func batch(ctx context.Context, host *lab.Host, lines ...string) error {
@@ -80,42 +92,62 @@ func (c *Cluster) lay(ctx context.Context) (err error) {
 	if c.nat, err = c.rig.plug(ctx, c.Name+"-nat", c.Name+"nat", c.router); err != nil {
 		return err
 	}
-	if c.machine, err = c.rig.lab.Host(c.Name + "-node"); err != nil {
-		return err
-	}
-	if err := batch(ctx, c.nat,
-		"link add lan0 type veth peer name eth0 netns "+c.machine.Namespace(),
-		"addr add "+gateway+"/24 dev lan0", "link set lan0 up",
+	if err := batch(ctx, c.nat, "link add lan0 type bridge", "addr add "+gateway+"/24 dev lan0", "link set lan0 up",
 		// Were the firewall and the router's filter not there, the control plane could reach the pods: the
 		// partition is theirs alone, not a missing route's.
 		"route add "+PodRange+" via "+NodeAddress, "route add "+ServiceRange+" via "+NodeAddress); err != nil {
 		return err
 	}
-	if err := batch(ctx, c.machine, "addr add "+NodeAddress+"/24 dev eth0", "link set eth0 up",
-		"route add default via "+gateway); err != nil {
-		return err
-	}
 	if err := batch(ctx, c.cp, "route add default via "+c.router); err != nil {
 		return err
 	}
-	for _, h := range []*lab.Host{c.nat, c.machine} {
-		if err := h.Sysctl("ipv4/ip_forward", "1"); err != nil {
-			return err
-		}
+	if err := c.nat.Sysctl("ipv4/ip_forward", "1"); err != nil {
+		return err
 	}
-	return c.layRules(ctx)
+	if err := c.layRules(ctx); err != nil {
+		return err
+	}
+	c.node, err = c.layNode(ctx, NodeName, NodeAddress, podSubnet)
+	return err
+}
+
+// layNode makes the host of a node, behind the cluster's router.
+func (c *Cluster) layNode(ctx context.Context, name, address, pods string) (*node, error) {
+	host, err := c.rig.lab.Host(c.Name + "-" + name)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{c: c, name: name, address: address, pods: pods, host: host, dir: filepath.Join(c.dir, name),
+		cgroup: c.rig.ID + "-" + c.Name + "-" + name}
+	if err := batch(ctx, c.nat, "link add "+name+" type veth peer name eth0 netns "+host.Namespace(),
+		"link set "+name+" master lan0 up"); err != nil {
+		return nil, err
+	}
+	if err := batch(ctx, host, "addr add "+address+"/24 dev eth0", "link set eth0 up",
+		"route add default via "+gateway); err != nil {
+		return nil, err
+	}
+	if err := host.Sysctl("ipv4/ip_forward", "1"); err != nil {
+		return nil, err
+	}
+	// The node hides its pods from the router, as CNI plugins do.
+	if err := nft(ctx, host, `table ip rig {
+	chain post { type nat hook postrouting priority srcnat; oifname "eth0" ip saddr `+PodRange+` ip daddr != `+PodRange+` masquerade; }
+}`); err != nil {
+		return nil, err
+	}
+	if c.node == nil {
+		return n, nil
+	}
+	// Nodes reach each other's pods by routes.
+	return n, errors.Join(batch(ctx, host, "route add "+c.node.pods+" via "+c.node.address),
+		batch(ctx, c.node.host, "route add "+pods+" via "+address))
 }
 
 func (c *Cluster) layRules(ctx context.Context) error {
 	if err := nft(ctx, c.nat, `table ip rig {
 	chain post { type nat hook postrouting priority srcnat; oifname "wan0" ct state new masquerade; }
 	chain inbound { type filter hook forward priority filter; }
-}`); err != nil {
-		return err
-	}
-	// The node hides its pods from the router, as CNI plugins do.
-	if err := nft(ctx, c.machine, `table ip rig {
-	chain post { type nat hook postrouting priority srcnat; oifname "eth0" ip saddr `+PodRange+` masquerade; }
 }`); err != nil {
 		return err
 	}
@@ -143,13 +175,22 @@ func (c *Cluster) Partition(ctx context.Context, closed bool) error {
 	return nft(ctx, c.cp, out)
 }
 
-// Elastic gives the node the router's address for one port of UDP, as a 1:1 NAT of a cloud does, and returns it. The
-// partition leaves that port open.
-func (c *Cluster) Elastic(ctx context.Context, port string) (address string, err error) {
-	return c.router, nft(ctx, c.nat, `table ip elastic {
-	chain pre { type nat hook prerouting priority dstnat; iifname "wan0" udp dport `+port+` dnat to `+NodeAddress+`; }
-	chain post { type nat hook postrouting priority srcnat - 1; oifname "wan0" udp sport `+port+` masquerade to :`+port+`; }
-}`)
+// Elastic gives each node an address of its own on the wan for one port of UDP, as a 1:1 NAT of a cloud does. The
+// partition leaves that port open. It returns the addresses of the first node and of the second, which may come later.
+func (c *Cluster) Elastic(ctx context.Context, port string) (first, second string, err error) {
+	first, second = c.router, secondElastic(c.router)
+	if err := batch(ctx, c.nat, "addr add "+second+wanBits+" dev wan0"); err != nil {
+		return "", "", err
+	}
+	return first, second, nft(ctx, c.nat, strings.NewReplacer("PORT", port, "NODE1", NodeAddress, "NODE2", secondAddress,
+		"WAN1", first, "WAN2", second).Replace(`table ip elastic {
+	chain pre { type nat hook prerouting priority dstnat;
+		iifname "wan0" ip daddr WAN1 udp dport PORT dnat to NODE1;
+		iifname "wan0" ip daddr WAN2 udp dport PORT dnat to NODE2; }
+	chain post { type nat hook postrouting priority srcnat - 1;
+		oifname "wan0" ip saddr NODE1 udp sport PORT snat to WAN1:PORT;
+		oifname "wan0" ip saddr NODE2 udp sport PORT snat to WAN2:PORT; }
+}`))
 }
 
 // FirewallDrops is how many packets of new connections from the control plane towards the node, its pods and

@@ -11,14 +11,25 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tombolo-io/tombolo/test/lab"
 )
 
-// NodeName is the name of the node of a cluster.
-const NodeName = "node1"
+// NodeName is the name of the first node of a cluster, SecondNode that of the second.
+const (
+	NodeName   = "node1"
+	SecondNode = "node2"
+)
 
-// node is the machine of a cluster: a network, a mount and a PID namespace. Its first process reaps; when it
+// node is a machine of a cluster: a network, a mount and a PID namespace. Its first process reaps; when it
 // dies the kernel kills everything in the PID namespace and drops every mount.
 type node struct {
+	c       *Cluster
+	name    string
+	address string
+	pods    string // range of its pods
+	host    *lab.Host
+
 	dir    string
 	cgroup string // name below each cgroup hierarchy
 	init   *Process
@@ -56,66 +67,72 @@ exec "$2" pause
 `
 
 // startRuntime makes the machine, starts containerd in it and imports the test images.
-func (c *Cluster) startRuntime(ctx context.Context) error {
+func (n *node) startRuntime(ctx context.Context) error {
 	begin := time.Now()
-	n := &node{dir: filepath.Join(c.dir, "node"), cgroup: c.rig.ID + "-" + c.Name}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		return err
 	}
 	if err := makeCgroup(n.cgroup); err != nil {
 		return err
 	}
-	if err := c.writeNodeFiles(n); err != nil {
+	if err := n.writeFiles(); err != nil {
 		return err
 	}
+	c := n.c
 	var err error
-	n.init, err = c.rig.start(c.dir, launch{name: "node-init", host: c.machine,
+	n.init, err = c.rig.start(n.logs(), launch{name: "node-init", host: n.host,
 		args: []string{"/bin/sh", "-c", initScript, "node-init", n.dir, c.rig.workload},
 		attr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}})
 	if err != nil {
 		return err
 	}
-	c.node = n // from here on stop ends it
 	if err := await(ctx, "wait for the node's file systems", n.init, func(context.Context) error {
 		_, err := os.Stat(filepath.Join(n.dir, "ready"))
 		return err
 	}); err != nil {
 		return err
 	}
-	runtime, err := c.startOnNode("containerd", "containerd", "--config", filepath.Join(n.dir, "containerd.toml"))
+	runtime, err := n.start("containerd", "containerd", "--config", filepath.Join(n.dir, "containerd.toml"))
 	if err != nil {
 		return err
 	}
 	if err := await(ctx, "wait for containerd", runtime, func(ctx context.Context) error {
-		_, err := c.OnNode(ctx, "ctr", "-a", n.socket(), "version")
+		_, err := n.run(ctx, "ctr", "-a", n.socket(), "version")
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := c.ImportImages(ctx, c.rig.images); err != nil {
+	if err := n.load(ctx, c.rig.images); err != nil {
 		return err
 	}
-	c.rig.step(c.Name+": node with containerd and the test images", begin)
+	c.rig.step(c.Name+": "+n.name+" with containerd and the test images", begin)
 	return nil
 }
 
 // startKubelet joins the node to the control plane and waits until it is Ready.
-func (c *Cluster) startKubelet(ctx context.Context) error {
-	begin := time.Now()
-	kubelet, err := c.startOnNode("kubelet", filepath.Join(c.rig.bin, "kubelet"),
-		"--config", filepath.Join(c.node.dir, "kubelet.yaml"), "--kubeconfig", c.kubeconfig("kubelet"),
-		"--hostname-override", NodeName, "--node-ip", NodeAddress, "--root-dir", filepath.Join(c.node.dir, "kubelet"))
+func (n *node) startKubelet(ctx context.Context) error {
+	begin, c := time.Now(), n.c
+	kubeconfig, err := c.NodeKubeconfig(n.name)
 	if err != nil {
 		return err
 	}
-	if _, err := c.startOnNode("kube-proxy", filepath.Join(c.rig.bin, "kube-proxy"), "--kubeconfig", c.kubeconfig("proxy"),
-		"--proxy-mode=nftables", "--cluster-cidr="+PodRange, "--hostname-override="+NodeName,
+	if err := c.pki.issue("kubelet-server-"+n.name, subject{name: n.name, hosts: []string{n.name, n.address}}); err != nil {
+		return err
+	}
+	kubelet, err := n.start("kubelet", filepath.Join(c.rig.bin, "kubelet"),
+		"--config", filepath.Join(n.dir, "kubelet.yaml"), "--kubeconfig", kubeconfig,
+		"--hostname-override", n.name, "--node-ip", n.address, "--root-dir", filepath.Join(n.dir, "kubelet"))
+	if err != nil {
+		return err
+	}
+	if _, err := n.start("kube-proxy", filepath.Join(c.rig.bin, "kube-proxy"), "--kubeconfig", c.kubeconfig("proxy"),
+		"--proxy-mode=nftables", "--cluster-cidr="+PodRange, "--hostname-override="+n.name,
 		// 0 leaves the kernel's settings alone.
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"); err != nil {
 		return err
 	}
 	if err := await(ctx, "wait for the node to be Ready", kubelet, func(ctx context.Context) error {
-		text, err := c.Kubectl(ctx, "get", "node", NodeName, "-o",
+		text, err := c.Kubectl(ctx, "get", "node", n.name, "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}{.spec.taints[*].key}`)
 		if err == nil && text != "True" {
 			err = fmt.Errorf("node condition and taints: %q", text)
@@ -124,7 +141,7 @@ func (c *Cluster) startKubelet(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	c.rig.step(c.Name+": kubelet and kube-proxy, the node is Ready", begin)
+	c.rig.step(c.Name+": kubelet and kube-proxy, "+n.name+" is Ready", begin)
 	return nil
 }
 
@@ -135,30 +152,69 @@ func (n *node) inside(args []string) []string {
 	return append([]string{"nsenter", "-t", strconv.Itoa(n.init.Pid()), "-m", "-p", "-n", "--"}, args...)
 }
 
-func (c *Cluster) startOnNode(name string, args ...string) (*Process, error) {
-	p, err := c.rig.start(c.dir, launch{name: name, host: c.rig.lab.Here(), args: c.node.inside(args)})
+// logs is where the logs of what runs on the machine are. The first node has them where those of the cluster are.
+func (n *node) logs() string {
+	if n.name == NodeName {
+		return n.c.dir
+	}
+	return n.dir
+}
+
+func (n *node) start(name string, args ...string) (*Process, error) {
+	p, err := n.c.rig.start(n.logs(), launch{name: name, host: n.c.rig.lab.Here(), args: n.inside(args)})
 	if err == nil {
-		c.node.procs = append(c.node.procs, p)
+		n.procs = append(n.procs, p)
 	}
 	return p, err
 }
 
-// OnNode runs a command on the machine of the cluster and returns what it printed.
-func (c *Cluster) OnNode(ctx context.Context, args ...string) (string, error) {
-	return output(ctx, c.rig.lab.Here(), c.node.inside(args)...)
+func (n *node) run(ctx context.Context, args ...string) (string, error) {
+	return output(ctx, n.c.rig.lab.Here(), n.inside(args)...)
 }
 
-// ImportImages loads an archive of images, docker's or OCI's, into the node's containerd.
-func (c *Cluster) ImportImages(ctx context.Context, archive string) error {
-	_, err := c.OnNode(ctx, "ctr", "-a", c.node.socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "native", archive)
+func (n *node) load(ctx context.Context, archive string) error {
+	_, err := n.run(ctx, "ctr", "-a", n.socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "native", archive)
 	return err
 }
 
-func (c *Cluster) writeNodeFiles(n *node) error {
+// OnNode runs a command on the first node of the cluster and returns what it printed.
+func (c *Cluster) OnNode(ctx context.Context, args ...string) (string, error) {
+	return c.node.run(ctx, args...)
+}
+
+// ImportImages loads an archive of images, docker's or OCI's, into the containerd of the first node.
+func (c *Cluster) ImportImages(ctx context.Context, archive string) error {
+	return c.node.load(ctx, archive)
+}
+
+// AddNode brings up a second node beside the first, behind the same router, which has the product's image, and waits
+// until it is Ready.
+func (c *Cluster) AddNode(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	n, err := c.layNode(ctx, SecondNode, secondAddress, secondPods)
+	if err != nil {
+		return err
+	}
+	c.second = n
+	if err := n.startRuntime(ctx); err != nil {
+		return err
+	}
+	if err := n.load(ctx, filepath.Join(c.rig.repo, "bin/tombolo-image.tar")); err != nil {
+		return err
+	}
+	return n.startKubelet(ctx)
+}
+
+// KillNode ends the second node at once, with all that runs on it, as a loss of power does.
+func (c *Cluster) KillNode() { c.second.stop() }
+
+func (n *node) writeFiles() error {
 	if err := os.MkdirAll(filepath.Join(n.dir, "cni"), 0o755); err != nil {
 		return err
 	}
-	fill := strings.NewReplacer("DIR", n.dir, "PKI", c.pki.dir, "PAUSE", pauseImage, "CGROUP", n.cgroup, "SUBNET", podSubnet)
+	fill := strings.NewReplacer("DIR", n.dir, "PKI", n.c.pki.dir, "PAUSE", pauseImage, "CGROUP", n.cgroup,
+		"SUBNET", n.pods, "NAME", n.name)
 	for name, text := range map[string]string{
 		"containerd.toml":     containerdConfig,
 		"kubelet.yaml":        kubeletConfig,
@@ -209,8 +265,8 @@ imageGCHighThresholdPercent: 100
 imageMinimumGCAge: 24h
 makeIPTablesUtilChains: false
 resolvConf: DIR/resolv.conf
-tlsCertFile: PKI/kubelet-server.crt
-tlsPrivateKeyFile: PKI/kubelet-server.key
+tlsCertFile: PKI/kubelet-server-NAME.crt
+tlsPrivateKeyFile: PKI/kubelet-server-NAME.key
 authentication:
   anonymous: {enabled: false}
   webhook: {enabled: true}

@@ -137,7 +137,7 @@ func (r *Rig) handOver() error {
 		told = append(told, runtest.WroteFile("the log of "+e.Name, e.proc.Log))
 	}
 	for _, c := range r.clusters {
-		if c.node == nil {
+		if c.node == nil || c.node.init == nil {
 			continue
 		}
 		logs, err := filepath.Glob(filepath.Join(c.node.dir, "var/log/pods", AgentNamespace+"_*", "*", "*.log"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -71,6 +72,37 @@ func TestWhatIsShared(t *testing.T) {
 		docs, err := read("apiVersion: " + f[0] + "\nkind: " + f[1] + "\nmetadata: {name: " + f[2] + "}\n")
 		if err != nil || shared(docs[0]) != want {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestEnding: pods of nodes that are away are not waited for.
+func TestEnding(t *testing.T) {
+	node := func(name, ready string) unstructured.Unstructured {
+		return *made(core("Node"), "", name, map[string]any{"status": map[string]any{"conditions": []any{
+			map[string]any{"type": "DiskPressure", "status": "True"}, map[string]any{"type": "Ready", "status": ready}}}})
+	}
+	pod := func(at string) unstructured.Unstructured {
+		return *made(core("Pod"), "x", "pod-"+at, map[string]any{"spec": map[string]any{"nodeName": at}})
+	}
+	nodes := []unstructured.Unstructured{node("a", "True"), node("b", "Unknown")}
+	for _, c := range []struct {
+		what string
+		at   []string
+		left int
+		away string
+	}{
+		{"none", nil, 0, ""}, {"a node that is ready", []string{"a"}, 1, ""}, {"one that is not", []string{"b"}, 0, "b"},
+		{"one that was removed", []string{"gone"}, 0, "gone"}, {"no node yet", []string{""}, 1, ""},
+		{"all of them", []string{"gone", "b", "a", "b", "a", ""}, 3, "b gone"},
+		{"many", []string{"1", "2", "3", "4", "5", "6"}, 0, "1 2 3 4 5"},
+	} {
+		var pods []unstructured.Unstructured
+		for _, at := range c.at {
+			pods = append(pods, pod(at))
+		}
+		if left, away := ending(pods, nodes); left != c.left || strings.Join(away, " ") != c.away {
+			t.Errorf("%s: %d pods, not waited for at %v", c.what, left, away)
 		}
 	}
 }

@@ -117,10 +117,15 @@ func (p *place) stop(ctx context.Context, ours []unstructured.Unstructured, o in
 			return meshed, err
 		}
 		labels, _, _ := unstructured.NestedStringMap(u.Object, "spec", "selector", "matchLabels")
-		left := 0
+		left, away := 0, []string(nil)
 		ok, err := until(ctx, o.Wait, func(ctx context.Context) (bool, error) {
 			pods, err := p.every(ctx, core("Pod"), client.InNamespace(u.GetNamespace()), client.MatchingLabels(labels))
-			if left = len(pods); left > 0 {
+			if err != nil {
+				return false, err
+			}
+			nodes, err := p.every(ctx, core("Node"))
+			left, away = ending(pods, nodes)
+			if left > 0 {
 				tell.waits("waiting for pods of " + name(&u) + " to end")
 			}
 			return left == 0, err
@@ -133,8 +138,36 @@ func (p *place) stop(ctx context.Context, ours []unstructured.Unstructured, o in
 		if err != nil {
 			return meshed, err
 		}
+		if len(away) > 0 {
+			tell.say("not waited for: pods of %s at %s, which are not ready. What those nodes have stays until they are back, "+
+				"and end the pods, or are started anew", name(&u), strings.Join(away, ", "))
+		}
 	}
 	return meshed, nil
+}
+
+// ending counts the pods that are still to end. Those of nodes that are not ready or not there any more are not: nobody
+// ends them. It names these nodes, five at most.
+func ending(pods, nodes []unstructured.Unstructured) (left int, away []string) {
+	ready := map[string]bool{}
+	for _, n := range nodes {
+		conditions, _, _ := unstructured.NestedSlice(n.Object, "status", "conditions")
+		ready[n.GetName()] = slices.ContainsFunc(conditions, func(c any) bool {
+			fields, _ := c.(map[string]any)
+			return fields["type"] == "Ready" && fields["status"] == "True"
+		})
+	}
+	for _, pod := range pods {
+		node, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
+		switch {
+		case node == "" || ready[node]:
+			left++
+		case len(away) < 5 && !slices.Contains(away, node):
+			away = append(away, node)
+		}
+	}
+	slices.Sort(away)
+	return left, away
 }
 
 // withdraw removes the nodes of a member at the host cluster with the member's own account. It is done as well as it
