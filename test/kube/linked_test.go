@@ -6,6 +6,7 @@ package kube_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +32,7 @@ const tomboloImage = "tombolo.local/tombolo:dev"
 // TestLinkedKube links three clusters as people do, with the commands alone: they join by lines that can be used once,
 // pods reach pods of the other clusters by mapped addresses, everything explains itself, and who leaves leaves nothing.
 func TestLinkedKube(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	ctx := t.Context()
 	r, err := rig.New(ctx, rig.Options{Minor: os.Getenv("TOMBOLO_KUBE_VERSION"), Progress: func(line string) {
@@ -49,20 +51,17 @@ func TestLinkedKube(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &linkedWorld{rig: r}
-	for _, name := range []string{"c1", "c2", "c3"} {
-		c, err := r.StartCluster(ctx, name, rig.GRPCUDS)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.all = append(w.all, &cluster{Cluster: c, rig: r, hub: h, ctx: ctx})
-	}
+	w.all = make([]*cluster, 3)
 	var g sync.WaitGroup
-	for _, c := range w.all {
+	for i := range w.all {
 		g.Go(func() {
-			if err := c.DeployAgent(ctx); err != nil {
+			c, err := r.StartCluster(ctx, fmt.Sprint("c", i+1), rig.GRPCUDS)
+			if err != nil {
 				t.Error(err)
+				return
 			}
-			if err := c.DeployWorkload(ctx); err != nil {
+			w.all[i] = &cluster{Cluster: c, rig: r, hub: h, ctx: ctx}
+			if err := errors.Join(c.DeployAgent(ctx), c.DeployWorkload(ctx)); err != nil {
 				t.Error(err)
 			}
 		})

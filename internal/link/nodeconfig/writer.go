@@ -22,7 +22,7 @@ import (
 const (
 	// look is how often it is looked whether something is new, and so the least time between two writes.
 	look = 3 * time.Second
-	// share is how many times longer than the last look it is waited for the next one, with very many peers.
+	// share is how many times longer than the last look took it is waited for the next one, with very many peers.
 	share = 50
 	// again is when all is written though nothing is new: somebody may have changed or removed it.
 	again = time.Minute
@@ -79,40 +79,45 @@ func New(o Options) *Writer {
 func (w *Writer) Run(ctx context.Context, _ func([]roster.Said)) error {
 	defer w.client.Close()
 	for {
-		began := time.Now()
-		w.turn(ctx, began)
-		if !run.Wait(ctx, max(look, share*time.Since(began))) {
+		looked := w.turn(ctx, time.Now())
+		if !run.Wait(ctx, pause(looked)) {
 			return nil
 		}
 	}
 }
 
-// turn writes what is new.
-func (w *Writer) turn(ctx context.Context, now time.Time) {
+// pause is how long it is waited after a look. An API server that is slow to answer is no reason to look less often.
+func pause(looked time.Duration) time.Duration { return min(max(look, share*looked), again) }
+
+// turn writes what is new. It returns how long it took to find out what is.
+func (w *Writer) turn(ctx context.Context, now time.Time) (looked time.Duration) {
+	began := time.Now()
 	f := w.o.Facts()
 	if f == nil || now.Before(w.next) {
-		return
+		return 0
 	}
 	var err error
 	switch {
 	case f.Linked:
 		spec := report.Spec(*f)
-		if !w.due(*f, spec, now) {
-			return
+		due := w.due(*f, spec, now)
+		if looked = time.Since(began); !due {
+			return looked
 		}
 		err = w.write(ctx, *f, spec, now)
 	case w.there == absent:
-		return
+		return 0
 	default: // the cluster is not linked any longer
 		if err = w.client.DeleteNodeConfig(ctx, w.name); err == nil {
 			w.there, w.status = absent, report.Status{}
 		}
 	}
 	if ctx.Err() != nil {
-		return
+		return looked
 	}
 	w.next = now.Add(w.failed.After(err))
 	w.note(fault.From(err), now)
+	return looked
 }
 
 // due reports whether there is something to write.

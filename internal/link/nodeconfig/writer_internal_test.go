@@ -176,3 +176,14 @@ func TestRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPause: looks take a small part of a processor, and a slow API server does not make them rare.
+func TestPause(t *testing.T) {
+	for looked, want := range map[time.Duration]time.Duration{
+		0: look, 50 * time.Millisecond: look, 100 * time.Millisecond: 5 * time.Second, time.Hour: again,
+	} {
+		if got := pause(looked); got != want {
+			t.Errorf("after a look of %v: %v, want %v", looked, got, want)
+		}
+	}
+}
