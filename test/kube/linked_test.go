@@ -232,6 +232,10 @@ func (w *linkedWorld) gatewayDies(t *testing.T) {
 	out += w.status(t)
 	to.KillNode()
 	begin = time.Now()
+	defer func() {
+		said, _ := from.Kubectl(t.Context(), "-n", "tombolo-link", "logs", "ds/tombolo-mesh", "--since-time="+begin.UTC().Format(time.RFC3339))
+		t.Logf("the node's power is off at %v. The mesh of c1 says:\n%s", begin.UTC().Format("15:04:05.000"), said)
+	}()
 	runtest.Eventually(t, "flows go on through the first node", func() bool { return ask(t) == nil })
 	t.Attr("figure", fmt.Sprintf("a gateway's node is dead: flows go on after %v", time.Since(begin).Round(100*time.Millisecond)))
 	t.Logf("flows go on after %v", time.Since(begin).Round(100*time.Millisecond))
@@ -275,12 +279,8 @@ func (w *linkedWorld) explain(t *testing.T) {
 			{"-n", "tombolo-system", "logs", "deploy/tombolo-controller", "--tail=20"},
 			{"-n", "tombolo-link", "logs", "ds/tombolo-mesh", "--tail=30"},
 			{"-n", "tombolo-link", "exec", "ds/tombolo-mesh", "--", "tombolo", "mesh", "status"},
-			{"get", "tcl", "-o", "yaml"}} {
+			{"get", "tcl,tnc", "-o", "yaml"}} {
 			out, err := c.Kubectl(ctx, args...)
-			t.Logf("%s: %s: %v\n%s", c.Name, strings.Join(args, " "), err, out)
-		}
-		for _, args := range [][]string{{"ip", "rule"}, {"ip", "route", "show", "table", "all"}, {"nft", "list", "ruleset"}} {
-			out, err := c.OnNode(ctx, args...)
 			t.Logf("%s: %s: %v\n%s", c.Name, strings.Join(args, " "), err, out)
 		}
 		out, err := c.link(ctx, "check", "--all")
