@@ -44,8 +44,8 @@ const (
 const (
 	// Tolerance is by how much clocks may differ: tokens and certificates begin to be refused far beyond it.
 	Tolerance = 30 * time.Second
-	// MostNodes is how many ClusterNodes a cluster may have at its host. Kubernetes itself promises 5,000 Nodes.
-	MostNodes = 5000
+	// MostNodes is how many ClusterNodes a cluster may have at its host, whose etcd keeps a NodeConfig with each.
+	MostNodes = 1000
 )
 
 // Verdict is what a condition says.

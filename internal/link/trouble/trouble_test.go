@@ -59,8 +59,8 @@ func TestVerdicts(t *testing.T) {
 		"silent":  {trouble.Report(4*time.Minute+1, time.Minute), trouble.No, trouble.Silent, "log of the controller"},
 		"not yet": {trouble.Report(5*time.Minute, 2*time.Minute), trouble.Yes, trouble.Heard, "alive"},
 
-		"few nodes":      {trouble.Nodes(4999), trouble.Yes, trouble.WithinBound, "fewer than 5000"},
-		"too many nodes": {trouble.Nodes(5000), trouble.No, trouble.TooManyNodes, "spec.excludeNodes"},
+		"few nodes":      {trouble.Nodes(999), trouble.Yes, trouble.WithinBound, "fewer than 1000"},
+		"too many nodes": {trouble.Nodes(1000), trouble.No, trouble.TooManyNodes, "spec.excludeNodes"},
 	} {
 		if c.got.Status != c.status || c.got.Reason != c.reason || !strings.Contains(c.got.Message, c.says) {
 			t.Errorf("%s: %+v", name, c.got)
