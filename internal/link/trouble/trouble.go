@@ -11,9 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
-	"github.com/tombolo-io/tombolo/internal/link/learn"
+	"golang.org/x/mod/semver"
 )
 
 // The status of a condition.
@@ -53,22 +51,24 @@ type Verdict struct {
 	Status, Reason, Message string
 }
 
+// CNIFacts is what is known of what gives pods their addresses.
+type CNIFacts struct {
+	Name, From string // the CNI, and how it was told
+	Reason     string // why it cannot be told; empty: it can
+	Problem    string // the same for people, with what to do
+	Unread     string // why the objects that tell it cannot be read now; empty: they can
+}
+
 // CNI says whether it is known what gives pods their addresses.
-//
-//	known: what was learned last; nil: nothing, as long as something is unread
-//	unread: why the objects that tell it cannot be read now; empty: they can
-func CNI(known *learn.Result, unread string) Verdict {
-	const kept = "; IPPools of Calico for other clusters stay as they are until it can be told"
-	if unread != "" {
-		return Verdict{Unknown, Unread, "the objects that tell the CNI cannot be read: " + unread +
+func CNI(f CNIFacts) Verdict {
+	switch {
+	case f.Unread != "":
+		return Verdict{Unknown, Unread, "the objects that tell the CNI cannot be read: " + f.Unread +
 			"; what was learned before counts, and it is tried again"}
+	case f.Reason != "":
+		return Verdict{No, f.Reason, f.Problem + "; IPPools of Calico for other clusters stay until it can be told"}
 	}
-	for _, p := range known.Problems {
-		if p.Reason == learn.CNIUnknown || p.Reason == learn.CNIAmbiguous {
-			return Verdict{No, string(p.Reason), p.String() + kept}
-		}
-	}
-	return Verdict{Yes, Told, fmt.Sprintf("%s, by %s", known.CNI, known.CNIFrom)}
+	return Verdict{Yes, Told, f.Name + ", by " + f.From}
 }
 
 // Skew is by how much a clock is ahead of that of a server, which has stamped its answer to the second; negative: it
@@ -97,28 +97,41 @@ func Clock(skew time.Duration) Verdict {
 		return Verdict{No, ClockBehind, fmt.Sprintf("the clock of this cluster's controller is about %v behind that of the "+
 			"host cluster's API server", by) + next}
 	}
-	return Verdict{Yes, InTime, fmt.Sprintf("the clocks of this cluster's controller and of the host cluster's API server "+
-		"differ by less than %v", Tolerance)}
+	return Verdict{Yes, InTime, fmt.Sprintf("the clocks of this cluster's controller and of the host cluster's API "+
+		"server differ by less than %v", Tolerance)}
 }
 
 // Version says whether a member's controller fits the host's. An older one of the same major version does.
 //
 //	host, member: as programs say them, such as v1.4.2; a member's is empty if it does not say it
 func Version(host, member string) Verdict {
-	h, bad := version.ParseSemantic(host)
-	m, worse := version.ParseSemantic(member)
-	both := fmt.Sprintf("the host cluster's controller has version %.64s, and the member's %.64s", named(host), named(member))
+	both := fmt.Sprintf("the host cluster's controller has version %.64s, and the member's %.64s", named(host),
+		named(member))
+	h, m := canonical(host), canonical(member)
 	switch {
-	case bad != nil || worse != nil:
+	case host == member && host != "":
+		return Verdict{Yes, Fits, both}
+	case h == "" || m == "":
 		return Verdict{Unknown, Unversioned, both + ": they cannot be compared"}
-	case h.Major() != m.Major():
-		return Verdict{No, Incompatible, both + ": they do not understand each other's objects; run one major version in both " +
-			"clusters"}
-	case m.Minor() > h.Minor():
+	case semver.Major(h) != semver.Major(m):
+		return Verdict{No, Incompatible, both + ": they do not understand each other's objects; run one major version in " +
+			"both clusters"}
+	case semver.Compare(semver.MajorMinor(m), semver.MajorMinor(h)) > 0:
 		return Verdict{No, MemberNewer, both + ": the host may not know what the member writes; update the host cluster's " +
 			"controller and kinds first, by what 'tombolo controller manifest' prints"}
 	}
 	return Verdict{Yes, Fits, both}
+}
+
+// canonical is a version as they are compared; empty: it is none.
+func canonical(version string) string {
+	if !strings.HasPrefix(version, "v") {
+		version = "v" + version
+	}
+	if strings.Count(semver.Canonical(version), ".") < 2 || strings.Count(version, ".") < 2 {
+		return "" // such as v1, which would be v1.0.0
+	}
+	return semver.Canonical(version)
 }
 
 func named(version string) string {
@@ -130,14 +143,9 @@ func named(version string) string {
 
 // Newest is the newest of versions; those that cannot be compared count only if there is no other.
 func Newest(versions []string) (out string) {
-	var best *version.Version
 	for _, text := range slices.Sorted(slices.Values(versions)) {
-		v, err := version.ParseSemantic(text)
-		if err != nil && best == nil && out == "" {
+		if out == "" || canonical(text) != "" && semver.Compare(canonical(text), canonical(out)) > 0 {
 			out = text
-		}
-		if err == nil && (best == nil || best.LessThan(v)) {
-			best, out = v, text
 		}
 	}
 	return out
@@ -177,8 +185,8 @@ func Kinds(where string, missing []string) Verdict {
 //	silent: for how long nothing was heard of any node; every: how often it should be
 func Report(silent, every time.Duration) Verdict {
 	if silent > 3*every+time.Minute {
-		return Verdict{No, Silent, "no node of the cluster was said to be alive for a while, and what is here may be old; see " +
-			"the log of the controller in that cluster, and whether its API server answers"}
+		return Verdict{No, Silent, "no node of the cluster was said to be alive for a while, and what is here may be old; " +
+			"see the log of the controller in that cluster, and whether its API server answers"}
 	}
 	return Verdict{Yes, Heard, "the cluster says that its nodes are alive"}
 }

@@ -7,29 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 // TestVerdicts: each trouble, with its reason and what to do.
 func TestVerdicts(t *testing.T) {
-	cni := func(cni learn.CNI, reason learn.Reason) *learn.Result {
-		out := learn.Result{CNI: cni, CNIFrom: "spec.cni"}
-		if reason != "" {
-			out.Problems = []learn.Problem{{Reason: learn.RangeInvalid, What: "x"}, {Reason: reason, What: "y", Next: "z"}}
-		}
-		return &out
-	}
+	calico := trouble.CNIFacts{Name: "calico", From: "spec.cni"}
+	no := trouble.CNIFacts{Name: "unknown", Reason: "CNIUnknown", Problem: "y; z"}
+	unread := trouble.CNIFacts{Reason: "CNIUnknown", Unread: "it is away"}
 	const where = "the host cluster"
 	for name, c := range map[string]struct {
 		got                  trouble.Verdict
 		status, reason, says string
 	}{
-		"a CNI":           {trouble.CNI(cni(learn.Calico, ""), ""), trouble.Yes, trouble.Told, "calico, by spec.cni"},
-		"another problem": {trouble.CNI(cni(learn.Calico, learn.NodeRangesOverlap), ""), trouble.Yes, trouble.Told, "calico"},
-		"no CNI":          {trouble.CNI(cni(learn.Unknown, learn.CNIUnknown), ""), trouble.No, "CNIUnknown", "y; z; IPPools"},
-		"two CNIs":        {trouble.CNI(cni(learn.Unknown, learn.CNIAmbiguous), ""), trouble.No, "CNIAmbiguous", "y; z; IPPools"},
-		"unread":          {trouble.CNI(nil, "it is away"), trouble.Unknown, trouble.Unread, "it is away"},
+		"a CNI":  {trouble.CNI(calico), trouble.Yes, trouble.Told, "calico, by spec.cni"},
+		"no CNI": {trouble.CNI(no), trouble.No, "CNIUnknown", "y; z; IPPools"},
+		"unread": {trouble.CNI(unread), trouble.Unknown, trouble.Unread, "it is away"},
 
 		"a right clock": {trouble.Clock(0), trouble.Yes, trouble.InTime, "less than 30s"},
 		"just right":    {trouble.Clock(-30 * time.Second), trouble.Yes, trouble.InTime, "less than 30s"},
@@ -43,6 +36,7 @@ func TestVerdicts(t *testing.T) {
 		"a newer member":    {trouble.Version("v1.4.2", "v1.5.0-rc.1"), trouble.No, trouble.MemberNewer, "update the host"},
 		"another major":     {trouble.Version("v1.4.2", "v2.0.0"), trouble.No, trouble.Incompatible, "one major version"},
 		"an older major":    {trouble.Version("v2.0.0", "v1.9.0"), trouble.No, trouble.Incompatible, "one major version"},
+		"one build":         {trouble.Version("dev", "dev"), trouble.Yes, trouble.Fits, "dev"},
 		"builds":            {trouble.Version("dev", "v1.0.0"), trouble.Unknown, trouble.Unversioned, "cannot be compared"},
 		"it does not say":   {trouble.Version("v1.0.0", ""), trouble.Unknown, trouble.Unversioned, "none that it says"},
 		"no version at all": {trouble.Version("v1.0.0", "v1"), trouble.Unknown, trouble.Unversioned, "cannot"},

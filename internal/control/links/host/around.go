@@ -16,8 +16,10 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/trouble"
-	"github.com/tombolo-io/tombolo/internal/manifest"
 )
+
+// accounts is the namespace of the accounts of members, and bounds the ConfigMap in it that the policy reads.
+const accounts, bounds = "tombolo-links", "tombolo-link-bound"
 
 // lookAgain is when it is looked again whether members are heard: their signs of life wake nobody.
 const lookAgain = time.Minute
@@ -120,8 +122,8 @@ func (l *loop) bound(ctx context.Context, now map[string]string) error {
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"data": data}}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
-	u.SetNamespace(manifest.LinksNamespace)
-	u.SetName(manifest.LinksBound)
+	u.SetNamespace(accounts)
+	u.SetName(bounds)
 	err := l.apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
 	if err == nil {
 		l.bounded = append([]string{}, names...)

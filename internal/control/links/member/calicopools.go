@@ -55,8 +55,8 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 	return nil
 }
 
-// wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is: what
-// Calico was told before stays.
+// wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
+// what Calico was told before stays.
 func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
 	switch cni {
 	case learn.Calico:

@@ -43,14 +43,17 @@ type telling struct {
 // when more of it is due though nothing changes; 0: never.
 func stated(by telling, s share.Shared, there linked, now time.Time) (out []change, again time.Duration) {
 	wanted := map[string]bool{}
-	every, passed := reportEvery(len(s.Nodes)), 0
+	every, passed, room := reportEvery(len(s.Nodes)), 0, room(by.cluster, there)
 	for _, n := range s.Nodes {
 		name := v1alpha1.ClusterNodeName(by.cluster, n.NodeName)
 		wanted[name] = true
 		c := change{kind: v1alpha1.KindClusterNode, name: name}
 		have := there.nodes[name]
+		if have == nil && room <= 0 { // it would be refused
+			continue
+		}
 		if have == nil {
-			have = &objects.ClusterNode{}
+			have, room = &objects.ClusterNode{}, room-1
 		}
 		if by.version != "" {
 			c.annotations = map[string]string{objects.AnnotationVersion: by.version}
@@ -84,6 +87,17 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 	}
 	slices.SortFunc(out, compare)
 	return out, again
+}
+
+// room is how many ClusterNodes a cluster may still create at its host.
+func room(cluster string, there linked) int {
+	out := trouble.MostNodes
+	for _, n := range there.nodes {
+		if n.Spec.ClusterName == cluster {
+			out--
+		}
+	}
+	return out
 }
 
 // status is that of a node, and whether it is due for the time alone.

@@ -15,6 +15,7 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/share"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 func nothing() linked {
@@ -101,6 +102,29 @@ func TestStated(t *testing.T) {
 	is("it is gone", "ClusterNode a.x remove h2")
 	if every := heardEvery(600); every != 10*time.Minute {
 		t.Errorf("600 nodes are said to be heard every %v", every)
+	}
+}
+
+// TestStatedWithinBound: no node is created that the host cluster would refuse; those that are there change.
+func TestStatedWithinBound(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	var s share.Shared
+	there := nothing().put("b", "y", "i", false)
+	for i := range trouble.MostNodes + 2 {
+		n := share.Stated{ClusterNodeSpec: v1alpha1.ClusterNodeSpec{ClusterName: "a", NodeName: fmt.Sprintf("x%04d", i)}}
+		if i > 2 {
+			there.put("a", n.NodeName, "h", false)
+		}
+		n.IP = "192.0.2.1"
+		s.Nodes = append(s.Nodes, n)
+	}
+	created := map[bool]int{}
+	changes, _ := stated(telling{cluster: "a"}, s, there, now)
+	for _, c := range changes {
+		created[there.nodes[c.name] == nil]++
+	}
+	if created[true] != 1 || created[false] != trouble.MostNodes-1 {
+		t.Errorf("%v: created, and changed", created)
 	}
 }
 

@@ -67,12 +67,12 @@ func (f *federation) calico(t *testing.T) {
 	eventually(t, "and knows it again", has(own, "tombolo-10-1-0-0-16 10.1.0.0/16 true"))
 	f.b.remove(t, bareOf(pool), "default-ipv4-ippool")
 	f.change(t, "b", `{"spec":{"cni":"auto"}}`, false)
-	f.says(t, f.host, "b", objects.ConditionCNIKnown, "False CNIUnknown", "name it in spec.cni; IPPools of Calico")
+	f.host.says(t, "b", objects.ConditionCNIKnown, "False CNIUnknown", "name it in spec.cni; IPPools of Calico")
 	if wrong := has("tombolo-10-1-0-0-16 10.1.0.0/16 true")(); wrong != "" {
 		t.Errorf("while the CNI cannot be told: %s", wrong)
 	}
 	f.change(t, "b", `{"spec":{"cni":"other"}}`, false)
-	f.says(t, f.host, "b", objects.ConditionCNIKnown, "True Told", "other, by spec.cni")
+	f.host.says(t, "b", objects.ConditionCNIKnown, "True Told", "other, by spec.cni")
 	eventually(t, "without Calico it goes", has())
 }
 

@@ -74,15 +74,27 @@ func (v verdicts) says(have *objects.Cluster, now time.Time) (change, bool) {
 //	known: what was learned last; nil: nothing yet
 func (l *loop) around(known *learn.Result, unread error) verdicts {
 	out := verdicts{}
-	text := ""
-	if unread != nil {
-		text = why(unread)
-	}
 	if known != nil || unread != nil {
-		out[objects.ConditionCNIKnown] = trouble.CNI(known, text)
+		out[objects.ConditionCNIKnown] = trouble.CNI(cniFacts(known, unread))
 	}
 	if skew, ok := l.there.clock.said(); ok {
 		out[objects.ConditionClockRight] = trouble.Clock(skew)
+	}
+	return out
+}
+
+func cniFacts(known *learn.Result, unread error) (out trouble.CNIFacts) {
+	if unread != nil {
+		out.Unread = why(unread)
+	}
+	if known == nil {
+		return out
+	}
+	out.Name, out.From = string(known.CNI), known.CNIFrom
+	for _, p := range known.Problems {
+		if p.Reason == learn.CNIUnknown || p.Reason == learn.CNIAmbiguous {
+			out.Reason, out.Problem = string(p.Reason), p.String()
+		}
 	}
 	return out
 }

@@ -28,11 +28,11 @@ func bareOf(kind schema.GroupVersionKind) *unstructured.Unstructured {
 }
 
 // says waits until a condition of a Cluster has a status with a reason, and words in its message; nothing: it is gone.
-func (f *federation) says(t *testing.T, at *api, name, kind, want, words string) {
+func (x *api) says(t *testing.T, name, kind, want, words string) {
 	t.Helper()
 	eventually(t, name+" says "+kind+" "+want, func() string {
 		var c objects.Cluster
-		if err := at.Get(t.Context(), client.ObjectKey{Name: name}, &c); err != nil {
+		if err := x.Get(t.Context(), client.ObjectKey{Name: name}, &c); err != nil {
 			return err.Error()
 		}
 		is := meta.FindStatusCondition(c.Status.Conditions, kind)
@@ -45,14 +45,14 @@ func (f *federation) says(t *testing.T, at *api, name, kind, want, words string)
 }
 
 func (f *federation) clockWrong(t *testing.T) {
-	f.says(t, f.host, "a", objects.ConditionClockRight, "True InTime", "differ by less than 30s")
+	f.host.says(t, "a", objects.ConditionClockRight, "True InTime", "differ by less than 30s")
 	f.a.ahead.Store(int64(time.Hour))
-	f.says(t, f.host, "a", objects.ConditionClockRight, "False ClockAhead", "about 1h0m0s ahead")
-	f.says(t, f.b, "a", objects.ConditionClockRight, "False ClockAhead", "NTP")
+	f.host.says(t, "a", objects.ConditionClockRight, "False ClockAhead", "about 1h0m0s ahead")
+	f.b.says(t, "a", objects.ConditionClockRight, "False ClockAhead", "NTP")
 	f.a.ahead.Store(-int64(time.Hour))
-	f.says(t, f.host, "a", objects.ConditionClockRight, "False ClockBehind", "about 1h0m0s behind")
+	f.host.says(t, "a", objects.ConditionClockRight, "False ClockBehind", "about 1h0m0s behind")
 	f.a.ahead.Store(0)
-	f.says(t, f.host, "a", objects.ConditionClockRight, "True InTime", "")
+	f.host.says(t, "a", objects.ConditionClockRight, "True InTime", "")
 	eventually(t, "nodes are heard now", func() string {
 		var all objects.ClusterNodeList
 		if err := f.host.List(t.Context(), &all); err != nil {
@@ -150,7 +150,7 @@ func TestMissingKinds(t *testing.T) {
 		}
 	}
 	const lacks = "lacks the CustomResourceDefinition "
-	f.says(t, f.b, "b", objects.ConditionHostReached, "False KindsMissing", "the host cluster "+lacks+"clusters.tombolo.dev; "+
+	f.b.says(t, "b", objects.ConditionHostReached, "False KindsMissing", "the host cluster "+lacks+"clusters.tombolo.dev; "+
 		"apply there what 'tombolo controller manifest' prints")
 	f.b.told(t, "the host cluster "+lacks+"clusters.tombolo.dev")
 	f.a.told(t, "the cluster a "+lacks+"clusternodes.tombolo.dev, members.tombolo.dev; apply there what 'tombolo controller "+
@@ -158,12 +158,12 @@ func TestMissingKinds(t *testing.T) {
 
 	f.host.recall(t, there)
 	f.host.create(t, linkedClusters)
-	f.says(t, f.host, "b", objects.ConditionReady, "True InForce", "")
-	f.says(t, f.b, "b", objects.ConditionHostReached, "", "")
-	f.says(t, f.host, "a", objects.ConditionReady, "False KindsMissing", "the cluster a "+lacks+"clusternodes.tombolo.dev")
+	f.host.says(t, "b", objects.ConditionReady, "True InForce", "")
+	f.b.says(t, "b", objects.ConditionHostReached, "", "")
+	f.host.says(t, "a", objects.ConditionReady, "False KindsMissing", "the cluster a "+lacks+"clusternodes.tombolo.dev")
 
 	f.a.recall(t, here)
 	f.a.node(t, "a1", "10.1.1.0/24", "198.51.100.1", 4)
-	f.says(t, f.host, "a", objects.ConditionReady, "True InForce", "")
+	f.host.says(t, "a", objects.ConditionReady, "True InForce", "")
 	f.has(t, "all nodes are everywhere", "a.a1 Ready gateway, b.b1 Ready", f.host, f.a, f.b)
 }
