@@ -177,7 +177,7 @@ func Kinds(where string, missing []string) Verdict {
 	if len(commands) > 0 {
 		message += "; apply there what " + strings.Join(commands, " and ") + " prints"
 	}
-	return Verdict{No, KindsMissing, message + ". It goes on by itself when they are there"}
+	return Verdict{No, KindsMissing, message + ". It continues by itself when they are there"}
 }
 
 // Report says whether a member is heard.

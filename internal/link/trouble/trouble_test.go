@@ -47,7 +47,7 @@ func TestVerdicts(t *testing.T) {
 				"clusters.tombolo.dev, members.tombolo.dev; apply there what 'tombolo controller manifest' and " +
 				"'tombolo discovery manifest' prints"},
 		"somebody's": {trouble.Kinds(where, []string{"nodes"}), trouble.No, trouble.KindsMissing,
-			"CustomResourceDefinition nodes. It goes on"},
+			"CustomResourceDefinition nodes. It continues"},
 
 		"heard":   {trouble.Report(4*time.Minute, time.Minute), trouble.Yes, trouble.Heard, "alive"},
 		"silent":  {trouble.Report(4*time.Minute+1, time.Minute), trouble.No, trouble.Silent, "log of the controller"},

@@ -19,6 +19,21 @@ import (
 	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
+// waits: without its kinds the controller runs, and says which are missing.
+func (x *world) waits(t *testing.T, namespace string) {
+	t.Helper()
+	const want = "Lease/tombolo-controller the host cluster lacks the CustomResourceDefinition clusternodes.tombolo.dev, " +
+		"clusters.tombolo.dev; apply there what 'tombolo controller manifest' prints"
+	eventually(t, "an event about the Lease", func() string {
+		out := x.kube(t, "", "get", "events", "-n", namespace, "-o", "go-template={{range .items}}{{.reason}} "+
+			`{{.involvedObject.kind}}/{{.involvedObject.name}} {{.message}}{{"\n"}}{{end}}`)
+		if !strings.Contains(out, trouble.KindsMissing+" "+want) {
+			return out
+		}
+		return ""
+	})
+}
+
 // versions: the host says whether the version that a member's nodes say fits its own, which is v1.2.0.
 func (x *world) versions(t *testing.T) {
 	x.says(t, "ab", objects.ConditionVersionFits, trouble.Unversioned, "none that it says")

@@ -84,7 +84,10 @@ func start(t *testing.T) *world {
 		x.account(t, env, "tombolo-links", name)
 	}
 	x.account(t, env, o.Namespace, o.Name)
+	x.kube(t, "", "delete", "crd", "clusters.tombolo.dev", "clusternodes.tombolo.dev")
 	x.controller(t, filepath.Join(x.dir, o.Name))
+	x.waits(t, o.Namespace)
+	x.apply(t, "", string(text))
 	x.guarded(t)
 	return x
 }
