@@ -80,6 +80,7 @@ func withoutEffects() []Package {
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
 		{"internal/link/report", Deciders, false, "what a node of a linked cluster plans and has to its NodeConfig"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
+		{"internal/link/trouble", Deciders, false, "what is wrong around a linked cluster to what its conditions say"},
 
 		{"internal/route/mapping", Deciders, true, "addresses here to addresses in clusters"},
 		{"internal/route/names", Deciders, false, "questions of DNS to those of a cluster, and its answers to ours"},

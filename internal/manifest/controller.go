@@ -178,13 +178,14 @@ func Controller(o ControllerOptions) ([]byte, error) {
 		out.WriteString("---\n" + text)
 	}
 	if o.LinkHost {
-		out.WriteString("---\n" + linksPolicy)
+		out.WriteString("---\n" + linksPolicy + "---\n" + linksBoundPolicy)
 	}
 	m := objectMeta(o.Common, "controller")
 	docs := append(namespaceObject(o.Common, false), accountObject(o.Common, "controller"))
 	docs = append(docs, controllerRights(o, m)...)
 	if o.LinkHost {
 		docs = append(docs, linkHost(o.LinkMembers)...)
+		docs = append(docs, linkBound(o.Common)...)
 	}
 	docs = append(docs, configMap{"v1", "ConfigMap", m, map[string]string{controllerFile: config}},
 		service{"v1", "Service", m, serviceSpec{Type: "ClusterIP", Selector: selectorLabels(o.Common), Ports: []servicePort{

@@ -16,6 +16,13 @@ const linksName = "links.tombolo.dev"
 //go:embed links.policy.yaml
 var linksPolicy string
 
+// LinksBound is the ConfigMap in the namespace LinksNamespace by which the controller of a host cluster says which
+// clusters get no further nodes; the second policy names it too.
+const LinksBound = "tombolo-link-bound"
+
+//go:embed linksbound.policy.yaml
+var linksBoundPolicy string
+
 // linksRights are those everywhere of a controller of the host cluster. Events about objects without a namespace are in
 // the namespace default.
 func linksRights() []roleRule {
@@ -59,6 +66,18 @@ func linkHost(members []string) []document {
 				[]subject{{Kind: "ServiceAccount", Namespace: linksNamespace, Name: name}}})
 	}
 	return out
+}
+
+// linkBound are that ConfigMap, and the right of the controller to change it.
+func linkBound(c Common) []document {
+	m := meta{Name: LinksBound, Namespace: linksNamespace, Labels: labels{"app.kubernetes.io/part-of": "tombolo"}}
+	return []document{
+		configMap{"v1", "ConfigMap", m, nil},
+		role{rbacGroup + "/v1", "Role", m, []roleRule{
+			{[]string{""}, []string{"configmaps"}, []string{LinksBound}, []string{"patch"}}}},
+		clusterRoleBinding{rbacGroup + "/v1", "RoleBinding", m, roleRef{rbacGroup, "Role", LinksBound},
+			[]subject{{Kind: "ServiceAccount", Namespace: c.Namespace, Name: c.Name}}},
+	}
 }
 
 // linkMembers checks the names of members.

@@ -39,7 +39,7 @@ type configMap struct {
 	APIVersion string            `yaml:"apiVersion"`
 	Kind       string            `yaml:"kind"`
 	Metadata   meta              `yaml:"metadata"`
-	Data       map[string]string `yaml:"data"`
+	Data       map[string]string `yaml:"data,omitempty"`
 }
 
 type service struct {

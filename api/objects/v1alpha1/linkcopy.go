@@ -6,5 +6,21 @@ package v1alpha1
 // cluster: what nodes know about other clusters may be old.
 const ConditionHostReached = "HostReached"
 
-// ReasonHostAway is the reason of the condition HostReached.
+// ReasonHostAway is a reason of the condition HostReached.
 const ReasonHostAway = "HostAway"
+
+// ReasonKindsMissing is a reason of HostReached, if the host cluster lacks kinds, and of Ready, if the member does.
+const ReasonKindsMissing = "KindsMissing"
+
+// The conditions of a Cluster that say what is wrong around it. The member's controller writes the first two, that of
+// the host cluster the others.
+const (
+	ConditionCNIKnown         = "CNIKnown"         // it can be told what gives pods their addresses
+	ConditionClockRight       = "ClockRight"       // that of the member's controller
+	ConditionVersionFits      = "VersionFits"      // that of the member's controller
+	ConditionMemberHeard      = "MemberHeard"      // the member's controller says that nodes are alive
+	ConditionNodesWithinBound = "NodesWithinBound" // the cluster may have further ClusterNodes
+)
+
+// AnnotationVersion is on a ClusterNode the version of the controller that has written it.
+const AnnotationVersion = "tombolo.dev/version"

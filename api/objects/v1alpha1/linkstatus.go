@@ -52,7 +52,7 @@ const (
 type ClusterStatus struct {
 	// ObservedGeneration is the last one that was looked at.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready and RangesAccepted.
+	// Conditions are Ready, RangesAccepted, and those that say what is wrong around the cluster.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8

@@ -50,6 +50,8 @@ type Host struct {
 	Metrics   prometheus.Registerer
 	Reviews   *prometheus.CounterVec        // kind, outcome
 	Namespace string                        // of the controller itself
+	Name      string                        // of the controller, and so of its Lease
+	Version   string                        // of the program
 	Unready   func(why func() *fault.Fault) // adds what may keep the API server from asking this replica
 }
 
@@ -114,7 +116,7 @@ func New(ctx context.Context, cfg controlconf.Config, o Options) (*Manager, erro
 		Leads: x.leads.Load, Expires: x.certs.expires,
 	})
 	x.certs.told = told.Renewals
-	host := Host{x.m, o.Log, o.Registry, told.Reviews, cfg.Namespace,
+	host := Host{x.m, o.Log, o.Registry, told.Reviews, cfg.Namespace, cfg.Name, cfg.Version,
 		func(why func() *fault.Fault) { x.waits = append(x.waits, why) }}
 	for _, f := range o.Features {
 		if err := f.Add(ctx, host); err != nil {

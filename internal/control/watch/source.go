@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/tombolo-io/tombolo/internal/base/run"
 )
@@ -47,6 +49,8 @@ type Source struct {
 	Wake func() // something changed; must not block
 	// Edited is called before Wake if it was one of Ours; nil: it makes no difference.
 	Edited func()
+	// Missing is called with the kinds that the API server does not have, as long as it lacks some; nil: nobody is told.
+	Missing func(ctx context.Context, kinds []schema.GroupKind)
 }
 
 // Run calls fn with the cache and the versions of Theirs as soon as the API server has all kinds and they have been
@@ -91,31 +95,53 @@ func (s Source) Run(ctx context.Context, fn func(cache.Cache, []schema.GroupVers
 	return fn(theirs, versions)
 }
 
-// versions waits until the API server knows all kinds. It reports false if ctx ended before.
+// versions waits until the API server has all kinds. It gives the versions of Theirs, and reports false if ctx ended
+// before.
 func (s Source) versions(ctx context.Context) (out []schema.GroupVersionKind, ok bool) {
+	kinds := slices.Clone(s.Theirs)
+	for _, o := range s.Ours {
+		kind, err := apiutil.GVKForObject(o, s.Host.GetScheme())
+		if err == nil { // of one without a kind nothing can be asked: reading it fails
+			kinds = append(kinds, kind.GroupKind())
+		}
+	}
 	said := ""
 	for {
 		out = nil
-		var missing []string
-		for _, kind := range s.Theirs {
+		var missing []schema.GroupKind
+		var names []string
+		for i, kind := range kinds {
 			m, err := s.Host.GetRESTMapper().RESTMapping(kind)
-			if err != nil {
-				missing = append(missing, kind.String())
-				continue
+			switch {
+			case err == nil && i < len(s.Theirs):
+				out = append(out, m.GroupVersionKind)
+			case err == nil:
+			case meta.IsNoMatchError(err):
+				missing, names = append(missing, kind), append(names, kind.String())
+			default: // the API server is away
+				names = append(names, kind.String())
 			}
-			out = append(out, m.GroupVersionKind)
 		}
-		if len(missing) == 0 {
+		if len(names) == 0 {
 			return out, true
 		}
-		if now := strings.Join(missing, ", "); now != said {
+		if now := strings.Join(names, ", "); now != said {
 			said = now
 			s.Log.Warn("the API server does not have all kinds yet", "kinds", now, "until", s.Until)
+		}
+		if len(missing) > 0 && s.Missing != nil {
+			s.Missing(ctx, missing)
 		}
 		if !run.Wait(ctx, again) {
 			return nil, false
 		}
 	}
+}
+
+// Kinds waits until the API server has all kinds of a Source. It reports false if ctx ended before.
+func (s Source) Kinds(ctx context.Context) bool {
+	_, ok := s.versions(ctx)
+	return ok
 }
 
 // Bare is an object of a kind without a name.

@@ -49,7 +49,7 @@ func TestSpec(t *testing.T) {
 }
 
 func TestNext(t *testing.T) {
-	heard := invite.Seen{Cluster: "west", Heard: true, Accepted: "True", Nodes: 2}
+	heard := invite.Seen{Cluster: "west", Space: "apart", Heard: true, Accepted: "True", Nodes: 2}
 	with := func(change func(*invite.Seen)) invite.Seen {
 		s := heard
 		change(&s)
@@ -60,12 +60,12 @@ func TestNext(t *testing.T) {
 		text, next    string
 		done, refused bool
 	}{
-		{invite.Seen{}, "waiting for the controller", "logs deploy/tombolo-link", false, false},
+		{invite.Seen{Space: "apart"}, "waiting for the controller", "-n apart logs deploy/tombolo-link", false, false},
 		{with(func(s *invite.Seen) { s.Accepted, s.Why = "", "" }), "judges the ranges", "describe", false, false},
 		{with(func(s *invite.Seen) { s.Accepted, s.Why = "Unknown", "not learned" }), "not learned", "clusterPodCIDRs", false, false},
 		{with(func(s *invite.Seen) { s.Accepted, s.Why = "False", "east has 10.1.0.0/16" }), "refuses the ranges: east has",
 			"--map", false, true},
-		{with(func(s *invite.Seen) { s.Mesh.Of = 3 }), "0/3 pods", "daemonset/tombolo-mesh", false, false},
+		{with(func(s *invite.Seen) { s.Mesh.Of = 3 }), "0/3 pods", "-n apart describe daemonset/tombolo-mesh", false, false},
 		{with(func(s *invite.Seen) { s.Nodes = 0 }), "nodes that are in the mesh", "members", false, false},
 		{heard, "no other cluster with nodes", "", true, false},
 		{with(func(s *invite.Seen) { s.Others, s.Tunnels = 1, []string{"0/2", ""} }), "0/2 tunnels", "link check", false, false},

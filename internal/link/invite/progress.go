@@ -11,6 +11,7 @@ import (
 // Seen is what the API servers show of a cluster that has joined.
 type Seen struct {
 	Cluster  string
+	Space    string // the namespace of its controller and its mesh
 	Heard    bool   // its controller has written the status of the Cluster, for its present spec
 	Accepted string // status of the condition RangesAccepted: True, False, Unknown; empty: none
 	Why      string // message of that condition
@@ -42,7 +43,8 @@ func Next(s Seen) Step {
 	switch {
 	case !s.Heard:
 		return Step{Text: "waiting for the controller, which reads this cluster's ranges",
-			Next: "see why it does not run, or does not reach the host: kubectl -n tombolo-link logs deploy/tombolo-link"}
+			Next: "see why it does not run, or does not reach the host: kubectl -n " + s.Space +
+				" logs deploy/tombolo-link"}
 	case s.Accepted == "False":
 		return Step{Text: "the host cluster refuses the ranges: " + s.Why, Refused: true,
 			Next: "map the ranges (--map CIDR=CIDR with a new line of 'tombolo link token " + s.Cluster +
@@ -56,7 +58,7 @@ func Next(s Seen) Step {
 			"kubectl describe clusters.tombolo.dev " + s.Cluster}
 	case s.Mesh.Of > 0 && s.Mesh.Up == 0:
 		return Step{Text: "waiting for the mesh on nodes: " + s.Mesh.String() + " pods are ready",
-			Next: "kubectl -n tombolo-link describe daemonset/tombolo-mesh"}
+			Next: "kubectl -n " + s.Space + " describe daemonset/tombolo-mesh"}
 	case s.Nodes == 0:
 		return Step{Text: "waiting for nodes that are in the mesh",
 			Next: "kubectl get members.tombolo.dev has those that have announced themselves"}

@@ -10,21 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 // Feature judges all clusters.
 func Feature() manager.Feature {
 	return manager.Feature{Name: "links.host", Add: func(_ context.Context, h manager.Host) error {
 		recorder := h.GetEventRecorder("tombolo-controller")
-		return h.Add(leader{h, &loop{
+		return h.Add(leader{h, kinds.New(h), &loop{
 			log: h.Log, told: telemetry.NewLinkHost(h.Metrics), reader: h.GetCache(), status: h.GetClient().Status(),
-			wake: watch.NewLoop(gather),
+			wake: watch.NewLoop(gather), apply: h.GetClient().Apply, version: h.Version, hearing: hearing{},
 			say: func(about client.Object, warning bool, reason, note string) {
 				kind := corev1.EventTypeNormal
 				if warning {
@@ -38,8 +41,9 @@ func Feature() manager.Feature {
 
 // leader runs a loop on the replica that leads.
 type leader struct {
-	host manager.Host
-	loop *loop
+	host   manager.Host
+	events *kinds.Events
+	loop   *loop
 }
 
 // NeedLeaderElection says that one replica writes.
@@ -47,7 +51,15 @@ func (leader) NeedLeaderElection() bool { return true }
 
 // Start runs until ctx ends.
 func (x leader) Start(ctx context.Context) error {
-	for _, kind := range []client.Object{&objects.Cluster{}, &objects.ClusterNode{}} {
+	ours := []client.Object{&objects.Cluster{}, &objects.ClusterNode{}}
+	wait := watch.Source{Host: x.host, Log: x.host.Log, Ours: ours, Until: "no cluster is judged",
+		Missing: func(_ context.Context, missing []schema.GroupKind) {
+			x.events.Say(trouble.Kinds("the host cluster", kinds.Definitions(missing)))
+		}}
+	if !wait.Kinds(ctx) {
+		return nil
+	}
+	for _, kind := range ours {
 		if err := watch.Objects(ctx, x.host.GetCache(), kind, same, x.loop.wake.Wake); err != nil {
 			return err
 		}
@@ -66,11 +78,14 @@ func same(old, next client.Object) bool {
 	a, ok := old.(*objects.Cluster)
 	b, is := next.(*objects.Cluster)
 	if !ok || !is {
-		return true
+		return old.GetAnnotations()[objects.AnnotationVersion] == next.GetAnnotations()[objects.AnnotationVersion]
 	}
 	read := func(c *objects.Cluster) []any {
-		return []any{c.Status.PodCIDRs, c.Status.ServiceCIDRs, c.Status.Mapped, c.Status.Accepted,
-			meta.FindStatusCondition(c.Status.Conditions, objects.ConditionRangesAccepted)}
+		out := []any{c.Status.PodCIDRs, c.Status.ServiceCIDRs, c.Status.Mapped, c.Status.Accepted}
+		for _, kind := range theirs {
+			out = append(out, meta.FindStatusCondition(c.Status.Conditions, kind))
+		}
+		return out
 	}
 	return equality.Semantic.DeepEqual(read(a), read(b))
 }

@@ -100,10 +100,10 @@ func TestNext(t *testing.T) {
 	} {
 		o := object("a")
 		if c.before.Reason != "" {
-			w, _, _ := next(&o, c.before, now)
+			w, _, _ := next(&o, c.before, nil, now)
 			o.Status.Conditions = w.Conditions
 		}
-		w, tell, changed := next(&o, c.now, now.Add(time.Hour))
+		w, tell, changed := next(&o, c.now, nil, now.Add(time.Hour))
 		var event string
 		if tell != nil {
 			event = tell.reason
@@ -115,7 +115,7 @@ func TestNext(t *testing.T) {
 	}
 	o := object("a")
 	long := accept.Verdict{Reason: accept.Overlap, Why: strings.Repeat("ä", 9000)}
-	if w, _, _ := next(&o, long, now); len(w.Conditions[0].Message) > mostMessage {
+	if w, _, _ := next(&o, long, nil, now); len(w.Conditions[0].Message) > mostMessage {
 		t.Error("the message is long")
 	}
 }
@@ -179,12 +179,14 @@ func BenchmarkPass(b *testing.B) {
 		}
 	}
 	l := &loop{log: slog.New(slog.DiscardHandler), told: telemetry.NewLinkHost(prometheus.NewRegistry()), reader: &s, status: &s,
-		say: func(client.Object, bool, string, string) {}}
+		say: func(client.Object, bool, string, string) {}, hearing: hearing{},
+		apply: func(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error { return nil }}
 	if !l.pass(b.Context()) || s.writes != 100 {
 		b.Fatal(s.writes, " writes")
 	}
 	for i, v := range accept.Decide(inputs(s.clusters.Items, s.nodes.Items)) {
-		w, _, _ := next(&s.clusters.Items[i], v, time.Now())
+		c := &s.clusters.Items[i]
+		w, _, _ := next(c, v, l.around(c.Name, see(s.nodes.Items)[c.Name], time.Now()), time.Now())
 		s.clusters.Items[i].Status.Conditions, s.clusters.Items[i].Status.Accepted = w.Conditions, w.Accepted
 	}
 	for n := 0; b.Loop(); n++ {

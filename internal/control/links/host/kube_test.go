@@ -20,6 +20,8 @@ const cluster = `{apiVersion: tombolo.dev/v1alpha1, kind: Cluster, metadata: {na
 func TestThreeClustersOfAHost(t *testing.T) {
 	x := start(t)
 	t.Run("attacks", x.attacks)
+	t.Run("a version", x.versions)
+	t.Run("many nodes", x.many)
 	x.kube(t, "", "delete", "clusters", "a", "ab")
 	x.apply(t, "", fmt.Sprintf(cluster, "c1", "")+fmt.Sprintf(cluster, "c2", "")+
 		fmt.Sprintf(cluster, "c3", "globalCIDRsMap: {10.1.0.0/16: 240.3.0.0/16}"))
@@ -78,6 +80,12 @@ func configOf(name string) string {
 	return "{apiVersion: tombolo.dev/v1alpha1, kind: NodeConfig, metadata: {name: " + name + "}, spec: {}}\n"
 }
 
+// owned is the configuration of a node, which the ClusterNode of a name owns.
+func owned(name, by string) string {
+	return strings.Replace(configOf(name), "},", ", ownerReferences: [{apiVersion: tombolo.dev/v1alpha1, kind: ClusterNode, "+
+		"name: "+by+", uid: 1b4e28ba-2fa1-11d2-883f-0016d3cca427}]},", 1)
+}
+
 // attacks: a member writes what is of its own cluster, and nothing else, with whatever it was given.
 func (x *world) attacks(t *testing.T) {
 	x.apply(t, "", fmt.Sprintf(cluster, "a", "globalCIDRsMap: {10.8.0.0/16: 240.8.0.0/16}")+fmt.Sprintf(cluster, "ab", "")+
@@ -94,7 +102,7 @@ func (x *world) attacks(t *testing.T) {
 		refused         string // empty: allowed
 	}{
 		{"its own node", "ab", nodeOf("ab", "n2", ""), nil, ""},
-		{"its own configuration", "ab", configOf("ab.n2"), nil, ""},
+		{"its own configuration", "ab", owned("ab.n2", "ab.n2"), nil, ""},
 		{"its node's status", "ab", "", status("clusternode", "ab.n2", "-p", `{"status":{"nodeStatus":"Ready"}}`), ""},
 		{"its configuration's status", "ab", strings.Replace(configOf("ab.n2"), "spec: {}", "status: {differs: 1}", 1),
 			[]string{"apply", "--server-side", "--subresource=status", "-f", "-"}, ""},
@@ -104,6 +112,14 @@ func (x *world) attacks(t *testing.T) {
 		{"deleting its node", "ab", "", []string{"delete", "clusternode", "ab.n2"}, ""},
 		{"deleting its configuration", "ab", "", []string{"delete", "--wait=false", "nodeconfig", "ab.n2"}, ""},
 
+		{"a configuration that nobody owns", "ab", configOf("ab.n9"), nil, "is owned by the ClusterNode"},
+		{"a configuration of another node", "ab", owned("ab.n9", "ab.n1"), nil, "is owned by the ClusterNode"},
+		{"a node that cannot go", "ab", "", patch("clusternode", "ab.n1", "-p", `{"metadata":{"finalizers":["x.y/z"]}}`), "no finalizers"},
+		{"a large node", "ab", "", patch("clusternode", "ab.n1", "-p", `{"metadata":{"annotations":{"x":"`+
+			strings.Repeat("x", 257)+`"}}}`), "8 annotations of 256"},
+		{"saying that it is heard", "ab", "", status("cluster", "ab", "-p", `{"status":{"conditions":[{"type":"MemberHeard",`+
+			`"status":"True","reason":"Heard","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), "the host's controller writes"},
+		{"lifting its bound", "ab", "", patch("configmap", "-n", "tombolo-links", "tombolo-link-bound", "-p", `{"data":null}`), "cannot"},
 		{"another cluster's node", "a", nodeOf("ab", "n3", ""), nil, "may not write clusternodes ab.n3"},
 		{"a node of another, which is there", "a", nodeOf("ab", "n1", "podCIDRs: [10.1.0.0/24]"), nil, "may not write"},
 		{"a node under its own name", "a", strings.Replace(nodeOf("ab", "n3", ""), "ab.n3", "a.n3", 1), nil, "not clusterName.nodeName"},

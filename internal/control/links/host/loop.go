@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -36,6 +37,12 @@ type loop struct {
 	status client.SubResourceWriter
 	wake   *watch.Loop
 	say    func(about client.Object, warning bool, reason, note string) // an event
+	// apply writes an object of the host cluster.
+	apply   func(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error
+	version string // of this program
+
+	bounded []string // the clusters that get no further nodes, as it was written last; nil: it was not
+	hearing hearing
 }
 
 // run does passes until ctx ends.
@@ -44,7 +51,7 @@ func (l *loop) run(ctx context.Context) {
 		if !l.pass(ctx) {
 			return retry
 		}
-		return 0
+		return lookAgain
 	})
 }
 
@@ -65,13 +72,18 @@ func (l *loop) pass(parent context.Context) bool {
 	verdicts := accept.Decide(inputs(clusters.Items, nodes.Items))
 	l.told.Seconds.Observe(time.Since(began).Seconds())
 	refused, warnings, fine := 0, 0, true
+	said := see(nodes.Items)
+	if err := l.bound(ctx, full(said)); err != nil {
+		l.log.Warn("the number of nodes cannot be bounded", broken(err)...)
+		fine = false
+	}
 	for i, v := range verdicts {
 		c := &clusters.Items[i]
 		warnings += len(v.Warnings)
 		if !v.Accepted && v.Reason != accept.Unlearned {
 			refused++
 		}
-		status, tell, changed := next(c, v, time.Now())
+		status, tell, changed := next(c, v, l.around(c.Name, said[c.Name], began), began)
 		if !changed {
 			continue
 		}

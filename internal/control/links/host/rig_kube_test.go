@@ -84,7 +84,10 @@ func start(t *testing.T) *world {
 		x.account(t, env, "tombolo-links", name)
 	}
 	x.account(t, env, o.Namespace, o.Name)
+	x.kube(t, "", "delete", "crd", "clusters.tombolo.dev", "clusternodes.tombolo.dev")
 	x.controller(t, filepath.Join(x.dir, o.Name))
+	x.waits(t, o.Namespace)
+	x.apply(t, "", string(text))
 	x.guarded(t)
 	return x
 }
@@ -121,6 +124,7 @@ features: {links: {host: true}}
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Version = "v1.2.0"
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := manager.New(ctx, cfg, manager.Options{Log: slog.New(slog.NewTextHandler(&x.log, nil)),
 		Registry: prometheus.NewRegistry(), Features: []manager.Feature{host.Feature()}})
@@ -201,13 +205,19 @@ func (x *world) learns(t *testing.T, name, pods string) {
 // judged waits for a reason, and words in the message.
 func (x *world) judged(t *testing.T, name, reason, words string) objects.Cluster {
 	t.Helper()
+	return x.says(t, name, objects.ConditionRangesAccepted, reason, words)
+}
+
+// says waits for a condition with a reason, and words in the message.
+func (x *world) says(t *testing.T, name, kind, reason, words string) objects.Cluster {
+	t.Helper()
 	var c objects.Cluster
-	eventually(t, name+" is judged", func() string {
+	eventually(t, name+" has "+kind, func() string {
 		c = objects.Cluster{}
 		if err := x.client.Get(t.Context(), client.ObjectKey{Name: name}, &c); err != nil {
 			return err.Error()
 		}
-		is := meta.FindStatusCondition(c.Status.Conditions, objects.ConditionRangesAccepted)
+		is := meta.FindStatusCondition(c.Status.Conditions, kind)
 		if is == nil || is.Reason != reason || !strings.Contains(is.Message, words) || is.ObservedGeneration != c.Generation {
 			return fmt.Sprintf("not %s with %q: %+v", reason, words, is)
 		}

@@ -14,6 +14,7 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/accept"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 // The reasons of events.
@@ -43,7 +44,10 @@ type event struct {
 }
 
 // next is the status after a verdict. It reports false if it is there already.
-func next(c *objects.Cluster, v accept.Verdict, now time.Time) (out written, tell *event, changed bool) {
+//
+//	around: what other conditions say, by their type; those that are missing go
+func next(c *objects.Cluster, v accept.Verdict, around map[string]trouble.Verdict, now time.Time) (out written,
+	tell *event, changed bool) {
 	status := metav1.ConditionFalse
 	switch {
 	case v.Accepted:
@@ -51,14 +55,26 @@ func next(c *objects.Cluster, v accept.Verdict, now time.Time) (out written, tel
 	case v.Reason == accept.Unlearned:
 		status = metav1.ConditionUnknown
 	}
-	if old := meta.FindStatusCondition(c.Status.Conditions, objects.ConditionRangesAccepted); old != nil {
-		out.Conditions = []metav1.Condition{*old}
-	}
-	before := slices.Clone(out.Conditions)
 	message := cut(strings.Join(append([]string{v.Why}, v.Warnings...), "; "), mostMessage)
-	meta.SetStatusCondition(&out.Conditions, metav1.Condition{Type: objects.ConditionRangesAccepted, Status: status,
-		Reason: v.Reason, Message: message, ObservedGeneration: c.Generation,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
+	var before []metav1.Condition
+	for _, kind := range theirs {
+		says, there := around[kind]
+		if kind == objects.ConditionRangesAccepted {
+			says, there = trouble.Verdict{Status: string(status), Reason: v.Reason, Message: message}, true
+		}
+		old := meta.FindStatusCondition(c.Status.Conditions, kind)
+		if old != nil {
+			before = append(before, *old)
+		}
+		if !there {
+			continue
+		}
+		is := condition(kind, says, c.Generation, now)
+		if old != nil && old.Status == is.Status {
+			is.LastTransitionTime = old.LastTransitionTime
+		}
+		out.Conditions = append(out.Conditions, is)
+	}
 	for _, m := range v.Mapped {
 		out.Mapped = append(out.Mapped, objects.MappedRange{CIDR: v1alpha1.Range(m.There.String()),
 			As: v1alpha1.Range(m.Here.String())})
@@ -66,14 +82,15 @@ func next(c *objects.Cluster, v accept.Verdict, now time.Time) (out written, tel
 	for _, p := range v.Holds {
 		out.Accepted = append(out.Accepted, p.String())
 	}
-	said := len(before) > 0 && before[0].Message == message && before[0].Status == status
+	old := meta.FindStatusCondition(c.Status.Conditions, objects.ConditionRangesAccepted)
+	said := old != nil && old.Message == message && old.Status == status
 	switch {
 	case said || status == metav1.ConditionUnknown:
 	case status == metav1.ConditionFalse:
 		tell = &event{true, eventRefused, message}
 	case len(v.Warnings) > 0:
 		tell = &event{true, eventOdd, message}
-	case len(before) == 0 || before[0].Status != status:
+	case old == nil || old.Status != status:
 		tell = &event{false, eventAccepted, message}
 	}
 	changed = !equality.Semantic.DeepEqual(before, out.Conditions) || !slices.Equal(c.Status.Mapped, out.Mapped) ||

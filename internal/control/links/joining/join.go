@@ -29,6 +29,7 @@ const (
 	memberSecret = "tombolo-mesh-secret"
 	controller   = "tombolo-link"
 	mesh         = "tombolo-mesh"
+	usual        = "tombolo-link"      // the namespace of both, if nothing else is said
 	specOwner    = "tombolo-link-join" // of the spec of a Cluster
 	oldest       = 32                  // minor version of Kubernetes whose tokens of pods name the node
 )
@@ -166,14 +167,14 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 		return out, err
 	}
 	if out.host, err = fromText([]byte(text)); err != nil {
-		return out, reached(err, line)
+		return out, reached(err, line, o.Namespace)
 	}
 	var token, shared corev1.Secret
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: accounts, Name: line.Cluster}, &token); err != nil {
-		return out, reached(err, line)
+		return out, reached(err, line, o.Namespace)
 	}
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: joins, Name: meshSecret}, &shared); err != nil {
-		return out, reached(err, line)
+		return out, reached(err, line, o.Namespace)
 	}
 	out.line, out.secret = true, string(shared.Data[secretKey])
 	if out.account, err = line.Kubeconfig(string(token.Data[corev1.ServiceAccountTokenKey])); err != nil {
@@ -183,13 +184,15 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 }
 
 // reached is why the host cluster does not take a line.
-func reached(err error, line invite.Line) error {
+//
+//	space: where the join is
+func reached(err error, line invite.Line, space string) error {
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return fault.New(fault.CodeTokenUsed, "the host cluster does not take the join line").
 			Whyf("it was used, replaced by a newer one, or has expired: it was made to last until %s",
 				line.Expires.Format("2006-01-02 15:04:05 UTC")).
 			Hint("make another one at the host cluster: tombolo link token %s. To apply again what has joined: "+
-				"tombolo link join %s", line.Cluster, line.Cluster)
+				"tombolo link join %s%s", line.Cluster, line.Cluster, within(space))
 	}
 	out := fault.From(failed("reach the host cluster at "+line.Server, err))
 	if out.Code == fault.CodeKubeAway {
@@ -197,6 +200,14 @@ func reached(err error, line invite.Line) error {
 			"'tombolo link token', or a proxy with --proxy-url")
 	}
 	return out
+}
+
+// within is the flag for a namespace, where it is needed.
+func within(space string) string {
+	if space == "" || space == usual {
+		return ""
+	}
+	return " --namespace " + space
 }
 
 // again reads what an earlier join has left.

@@ -66,6 +66,10 @@ func TestJoinAndUnjoin(t *testing.T) {
 		!strings.Contains(said, "token_used") {
 		t.Errorf("the line is used twice: %d", code)
 	}
+	if _, said, code = tombolo(t, "", "link", "join", "@"+file, "--kubeconfig", west.file, "--image", "x/y", "--namespace",
+		"apart"); code != 4 || !strings.Contains(said, "tombolo link join west --namespace apart") {
+		t.Errorf("a hint for another namespace: %d", code)
+	}
 	if _, _, code = tombolo(t, "", "link", "join", "west", "--kubeconfig", west.file, "--image",
 		"registry.example/tombolo:v1"); code != 0 {
 		t.Errorf("joined again: %d", code)

@@ -111,7 +111,7 @@ func (p *place) own(ctx context.Context, docs []*unstructured.Unstructured, clus
 			theirs = append(theirs, u)
 		case of != "":
 			return nil, nil, fault.Newf(fault.CodeLinkRefused, "this cluster has joined as %q already", of).
-				Hint("tombolo link unjoin %s, and then join as %s; nothing was changed", of, cluster)
+				Hint("tombolo link unjoin %s%s, and then join as %s; nothing was changed", of, within(have.GetNamespace()), cluster)
 		default:
 			inTheWay = append(inTheWay, name(u))
 		}

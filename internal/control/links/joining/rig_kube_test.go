@@ -28,6 +28,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -264,8 +267,12 @@ func (x *api) all(t *testing.T) (out []string) {
 			}
 			var list unstructured.UnstructuredList
 			list.SetGroupVersionKind(gv.WithKind(r.Kind + "List"))
-			if err := x.List(t.Context(), &list); err != nil {
-				continue // a kind that is going
+			err := x.List(t.Context(), &list)
+			if (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) && !x.serves(t, gv.WithResource(r.Name)) {
+				continue // it went after discovery was read
+			}
+			if err != nil {
+				t.Fatalf("%s %s cannot be listed, so that nobody knows what is left of it: %v", l.GroupVersion, r.Kind, err)
 			}
 			for _, u := range list.Items {
 				if u.GetKind() == "Namespace" && u.GetDeletionTimestamp() != nil {
@@ -277,6 +284,23 @@ func (x *api) all(t *testing.T) (out []string) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// serves reports whether discovery has a resource.
+func (x *api) serves(t *testing.T, r schema.GroupVersionResource) bool {
+	t.Helper()
+	d, err := discovery.NewDiscoveryClientForConfig(x.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := d.ServerResourcesForGroupVersion(r.GroupVersion().String())
+	if apierrors.IsNotFound(err) { // the last kind of its group
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Name == r.Resource })
 }
 
 // tombolo runs the program as people do.

@@ -44,7 +44,7 @@ func await(ctx context.Context, here, host *place, o invite.JoinOrder, tell *tel
 
 // seen reads what a new link waits for.
 func seen(ctx context.Context, here, host *place, o invite.JoinOrder) (out invite.Seen, err error) {
-	out.Cluster = o.Cluster
+	out.Cluster, out.Space = o.Cluster, o.Namespace
 	var clusters objects.ClusterList
 	var nodes objects.ClusterNodeList
 	for _, l := range []client.ObjectList{&clusters, &nodes} {

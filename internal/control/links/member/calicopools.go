@@ -41,9 +41,9 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 	if known == nil {
 		return nil
 	}
-	var want []string
-	if known.CNI == learn.Calico {
-		want = foreign(cluster, all)
+	want, told := wantedPools(known.CNI, cluster, all)
+	if !told {
+		return nil
 	}
 	if slices.Equal(want, p.wanted) && time.Since(p.looked) < relearn {
 		return nil
@@ -53,6 +53,18 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 	}
 	p.wanted, p.looked = want, time.Now()
 	return nil
+}
+
+// wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
+// what Calico was told before stays.
+func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
+	switch cni {
+	case learn.Calico:
+		return foreign(cluster, all), true
+	case learn.Unknown:
+		return nil, all.clusters[cluster] == nil
+	}
+	return nil, true
 }
 
 // look compares Calico's pools with those that are wanted.

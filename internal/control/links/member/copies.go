@@ -13,6 +13,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 const (
@@ -88,7 +89,7 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 }
 
 // warned is what the host cluster has, or had, with the condition that it is not reached.
-func warned(there, own linked, cluster, why string, now time.Time) linked {
+func warned(there, own linked, cluster string, why trouble.Verdict, now time.Time) linked {
 	of := there.clusters[cluster]
 	if of == nil {
 		return there
@@ -102,10 +103,13 @@ func warned(there, own linked, cluster, why string, now time.Time) linked {
 
 // warning is the change by which the own cluster says that the host cluster is not reached, while nothing is known
 // about what that one has.
-func warning(own linked, cluster, why string, now time.Time) []change {
+func warning(own linked, cluster string, why trouble.Verdict, now time.Time) []change {
 	have := own.clusters[cluster]
-	if have == nil || !isCopy(have) ||
-		meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached) != nil {
+	if have == nil || !isCopy(have) {
+		return nil
+	}
+	last := meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached)
+	if last != nil && last.Reason == why.Reason {
 		return nil
 	}
 	status := have.Status.DeepCopy()
@@ -113,14 +117,14 @@ func warning(own linked, cluster, why string, now time.Time) []change {
 	return []change{{kind: v1alpha1.KindCluster, name: cluster, status: *status}}
 }
 
-// notReached is the condition. One that is there stays as it is.
-func notReached(have *objects.Cluster, why string, now time.Time) metav1.Condition {
+// notReached is the condition. One that is there for the same reason stays as it is.
+func notReached(have *objects.Cluster, why trouble.Verdict, now time.Time) metav1.Condition {
 	if have != nil {
-		if last := meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached); last != nil {
+		if last := meta.FindStatusCondition(have.Status.Conditions, objects.ConditionHostReached); last != nil &&
+			last.Reason == why.Reason {
 			return *last
 		}
 	}
 	return metav1.Condition{Type: objects.ConditionHostReached, Status: metav1.ConditionFalse,
-		Reason: objects.ReasonHostAway, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-		Message: "the host cluster is not reached, and other clusters may have changed since: " + cut(why, 512)}
+		Reason: why.Reason, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Message: cut(why.Message, 1024)}
 }

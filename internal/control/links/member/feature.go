@@ -16,6 +16,7 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
 )
@@ -24,12 +25,16 @@ import (
 const gather = 50 * time.Millisecond
 
 // Features is the feature if it is on.
-func Features(cfg *controlconf.Links) []manager.Feature {
+func Features(cfg *controlconf.Links) []manager.Feature { return features(cfg, time.Now) }
+
+// features are the same with a clock.
+func features(cfg *controlconf.Links, now func() time.Time) []manager.Feature {
 	if cfg == nil || cfg.Cluster == "" {
 		return nil
 	}
 	return []manager.Feature{{Name: "links, as a member", Add: func(_ context.Context, h manager.Host) error {
-		there, err := newThere(*cfg, h)
+		wake := watch.NewLoop(gather)
+		there, err := newThere(*cfg, h, wake.Wake, now)
 		if err != nil {
 			return err
 		}
@@ -38,11 +43,9 @@ func Features(cfg *controlconf.Links) []manager.Feature {
 		if err != nil {
 			return err
 		}
-		wake := watch.NewLoop(gather)
-		there.wake = wake.Wake
 		return h.Add(leader{h, &loop{
 			cfg: *cfg, there: there, own: own, wake: wake, notes: notes{log: h.Log},
-			pools:   pools{client: own},
+			pools: pools{client: own}, events: kinds.New(h), told: telling{version: h.Version},
 			learner: newLearner(own, h.Namespace, wake.Wake), reports: newReports(h, there, notes{log: h.Log}, wake.Wake),
 			nodes: newMemo(nodeOf), members: newMemo(memberOf),
 		}})
@@ -69,7 +72,7 @@ func (x leader) Start(ctx context.Context) error {
 			Host: x.host, Log: x.host.Log,
 			Theirs: []schema.GroupKind{{Kind: kindNode}, {Group: objects.GroupVersion().Group, Kind: kindMember}},
 			Ours:   []client.Object{&objects.Cluster{}, &objects.ClusterNode{}}, Options: options, Same: same,
-			Wake: x.loop.wake.Wake, Until: "this cluster is not linked",
+			Wake: x.loop.wake.Wake, Until: "this cluster is not linked", Missing: x.loop.waits,
 		}.Run(ctx, func(theirs cache.Cache, versions []schema.GroupVersionKind) error {
 			x.loop.reader = reader{theirs: theirs, ours: x.host.GetCache(), kinds: versions}
 			x.loop.run(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
@@ -38,6 +39,7 @@ type loop struct {
 	reader  reader
 	wake    *watch.Loop
 	notes   notes
+	events  *kinds.Events
 	learner *learner
 	pools   pools
 	reports *reports
@@ -59,6 +61,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	defer cancel()
 	away := l.there.away(ctx)
 	l.notes.say(partHost, away)
+	l.events.Say(lacks(away))
 	var all linked
 	from := l.there.whole()
 	if from != nil {
@@ -109,11 +112,11 @@ func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) err
 	}
 	switch now := time.Now(); {
 	case !whole && away != nil:
-		return do(ctx, l.own, warning(own, l.cfg.Cluster, why(away), now))
+		return do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
 	case !whole:
 		return nil
 	case away != nil:
-		all = warned(all, own, l.cfg.Cluster, why(away), now)
+		all = warned(all, own, l.cfg.Cluster, unreached(away), now)
 	}
 	return do(ctx, l.own, copied(all, own, l.cfg.Cluster))
 }
@@ -122,7 +125,7 @@ func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) err
 func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
 	if of == nil { // it is not linked, or no longer
-		l.last, l.told = nil, telling{cluster: l.cfg.Cluster}
+		l.last, l.told = nil, telling{cluster: l.cfg.Cluster, version: l.told.version}
 		l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
 		changes, _ := stated(l.told, share.Shared{}, all, time.Now())
 		if err := do(ctx, l.there.client, changes); err != nil {
@@ -133,14 +136,17 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 		return 0, nil
 	}
 	l.notes.say(partLinked, nil)
-	f := l.facts(ctx, of, all)
+	f, around := l.facts(ctx, of, all)
 	if f == nil {
+		if c, differs := around.says(of, l.there.clock.now()); differs {
+			return retry, do(ctx, l.there.client, []change{c})
+		}
 		return retry, nil
 	}
 	s := share.Decide(*f)
 	l.told.cluster, l.told.engine, l.told.health = l.cfg.Cluster, of.Spec.Engine, l.reports.of()
 	changes, soon := stated(l.told, s, all, f.Now)
-	if c, differs := clusterStatus(s, of, f.Now); differs {
+	if c, differs := clusterStatus(s, around, of, f.Now); differs {
 		changes = append(changes, c)
 	}
 	l.last = &s
@@ -158,29 +164,30 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	return again, nil
 }
 
-// facts are those that decide what this cluster states; nil: not all of them are known.
-func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) *share.Facts {
+// facts are those that decide what this cluster states, and what is wrong around it; nil: not all of them are known.
+func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) (*share.Facts, verdicts) {
 	items, err := l.reader.list(ctx, kindNode)
 	if err != nil {
 		l.failed(partOwn, err)
-		return nil
+		return nil, nil
 	}
 	nodes := l.nodes.all(items)
 	if items, err = l.reader.list(ctx, kindMember); err != nil {
 		l.failed(partOwn, err)
-		return nil
+		return nil, nil
 	}
 	l.notes.say(partOwn, nil)
 	known, err := l.learner.ask(of.Spec, nodes)
 	l.notes.say(partRanges, err)
 	l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, all, known))
+	around := l.around(known, err)
 	if known == nil { // the loop is woken
-		return nil
+		return nil, around
 	}
 	f := facts(nodes, l.members.all(items), *known)
 	f.Cluster, f.Spec, f.Gateways, f.Selector = l.cfg.Cluster, of.Spec, l.cfg.Gateways, l.cfg.Selector
 	f.Excludes = excludes(of.Spec.ExcludeSelector)
-	f.Now = time.Now()
+	f.Now = l.there.clock.now()
 	switch {
 	case l.last != nil: // what the host cluster has may be older than what was written last
 		f.Away = l.last.Away
@@ -194,7 +201,7 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) *shar
 			}
 		}
 	}
-	return &f
+	return &f, around
 }
 
 // heard notes which nodes were said to be heard.

@@ -119,7 +119,7 @@ func TestMembersOfAHost(t *testing.T) {
 		name string
 		do   func(*federation, *testing.T)
 	}{{"nodes appear", (*federation).nodesAppear}, {"nodes change", (*federation).nodesChange},
-		{"nodes report", (*federation).nodesReport}, {"Calico", (*federation).calico},
+		{"the clock is wrong", (*federation).clockWrong}, {"nodes report", (*federation).nodesReport}, {"Calico", (*federation).calico},
 		{"the host is away", (*federation).hostAway}, {"a cluster is removed", (*federation).clusterGoes}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(f, t) }) {
 			t.Log(f.log)

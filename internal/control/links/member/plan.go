@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,12 +15,14 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 // change is what is to be done to one object.
 type change struct {
 	kind, name   string
 	labels       map[string]string
+	annotations  map[string]string
 	spec, status any // nil: it stays
 	remove       types.UID
 	gone         bool // it is to be removed, whichever it is
@@ -31,6 +32,7 @@ type change struct {
 // telling is what is known about a cluster's own ClusterNodes beside their facts.
 type telling struct {
 	cluster, engine string // the Cluster, and spec.engine of it
+	version         string // of this program; empty: it is not said
 	// heard is when each node was last said to be heard, and told when its status was last written, by the name of the
 	// object.
 	heard, told map[string]time.Time
@@ -41,16 +43,23 @@ type telling struct {
 // when more of it is due though nothing changes; 0: never.
 func stated(by telling, s share.Shared, there linked, now time.Time) (out []change, again time.Duration) {
 	wanted := map[string]bool{}
-	every, passed := reportEvery(len(s.Nodes)), 0
+	every, passed, room := reportEvery(len(s.Nodes)), 0, room(by.cluster, there)
 	for _, n := range s.Nodes {
 		name := v1alpha1.ClusterNodeName(by.cluster, n.NodeName)
 		wanted[name] = true
 		c := change{kind: v1alpha1.KindClusterNode, name: name}
 		have := there.nodes[name]
-		if have == nil {
-			have = &objects.ClusterNode{}
+		if have == nil && room <= 0 { // it would be refused
+			continue
 		}
-		if !equality.Semantic.DeepEqual(have.Spec, n.ClusterNodeSpec) {
+		if have == nil {
+			have, room = &objects.ClusterNode{}, room-1
+		}
+		if by.version != "" {
+			c.annotations = map[string]string{objects.AnnotationVersion: by.version}
+		}
+		if !equality.Semantic.DeepEqual(have.Spec, n.ClusterNodeSpec) ||
+			have.Annotations[objects.AnnotationVersion] != by.version {
 			c.spec = n.ClusterNodeSpec
 		}
 		status, due := by.status(name, n.Ready, have.Status, heardEvery(len(s.Nodes)), now)
@@ -80,6 +89,17 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 	return out, again
 }
 
+// room is how many ClusterNodes a cluster may still create at its host.
+func room(cluster string, there linked) int {
+	out := trouble.MostNodes
+	for _, n := range there.nodes {
+		if n.Spec.ClusterName == cluster {
+			out--
+		}
+	}
+	return out
+}
+
 // status is that of a node, and whether it is due for the time alone.
 func (by telling) status(name string, ready bool, have objects.ClusterNodeStatus, every time.Duration,
 	now time.Time) (out objects.ClusterNodeStatus, due bool) {
@@ -87,6 +107,9 @@ func (by telling) status(name string, ready bool, have objects.ClusterNodeStatus
 	heard := by.heard[name]
 	if t := have.LastHeard; t != nil && t.After(heard) {
 		heard = t.Time
+	}
+	if heard.After(now.Add(every)) { // the clock was wrong then, or is now
+		heard = time.Time{}
 	}
 	if ready {
 		out.NodeStatus = objects.NodeReady
@@ -127,26 +150,18 @@ func compare(a, b change) int {
 }
 
 // clusterStatus is what the status of the cluster has to be changed to.
-func clusterStatus(s share.Shared, have *objects.Cluster, now time.Time) (change, bool) {
-	c := metav1.Condition{Type: objects.ConditionReady, Status: metav1.ConditionFalse, Reason: s.Reason,
-		Message: s.Message, ObservedGeneration: have.Generation,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+//
+//	around: what is wrong around it
+func clusterStatus(s share.Shared, around verdicts, have *objects.Cluster, now time.Time) (change, bool) {
+	ready := trouble.Verdict{Status: trouble.No, Reason: s.Reason, Message: s.Message}
 	if s.Ready {
-		c.Status = metav1.ConditionTrue
+		ready.Status = trouble.Yes
 	}
-	last := meta.FindStatusCondition(have.Status.Conditions, c.Type)
-	if last != nil && last.Status == c.Status {
-		c.LastTransitionTime = last.LastTransitionTime
-	}
-	want := objects.ClusterStatus{ObservedGeneration: have.Generation, Conditions: []metav1.Condition{c},
-		PodCIDRs: learnedRanges(s.Pods), ServiceCIDRs: learnedRanges(s.Services), Gateways: s.Gateways}
-	is := objects.ClusterStatus{ObservedGeneration: have.Status.ObservedGeneration,
-		PodCIDRs: inOrder(have.Status.PodCIDRs), ServiceCIDRs: inOrder(have.Status.ServiceCIDRs),
-		Gateways: slices.Sorted(slices.Values(have.Status.Gateways))}
-	if last != nil {
-		is.Conditions = []metav1.Condition{*last}
-	}
-	return change{kind: v1alpha1.KindCluster, name: have.Name, status: want}, !equality.Semantic.DeepEqual(is, want)
+	want := objects.ClusterStatus{ObservedGeneration: have.Generation,
+		Conditions: around.with(objects.ConditionReady, ready).conditions(have, now),
+		PodCIDRs:   learnedRanges(s.Pods), ServiceCIDRs: learnedRanges(s.Services), Gateways: s.Gateways}
+	return change{kind: v1alpha1.KindCluster, name: have.Name, status: want},
+		!equality.Semantic.DeepEqual(owned(have), want)
 }
 
 func learnedRanges(in []share.Range) (out []objects.LearnedRange) {

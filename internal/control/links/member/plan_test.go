@@ -3,16 +3,19 @@
 package member
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/share"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 func nothing() linked {
@@ -102,23 +105,46 @@ func TestStated(t *testing.T) {
 	}
 }
 
+// TestStatedWithinBound: no node is created that the host cluster would refuse; those that are there change.
+func TestStatedWithinBound(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	var s share.Shared
+	there := nothing().put("b", "y", "i", false)
+	for i := range trouble.MostNodes + 2 {
+		n := share.Stated{ClusterNodeSpec: v1alpha1.ClusterNodeSpec{ClusterName: "a", NodeName: fmt.Sprintf("x%04d", i)}}
+		if i > 2 {
+			there.put("a", n.NodeName, "h", false)
+		}
+		n.IP = "192.0.2.1"
+		s.Nodes = append(s.Nodes, n)
+	}
+	created := map[bool]int{}
+	changes, _ := stated(telling{cluster: "a"}, s, there, now)
+	for _, c := range changes {
+		created[there.nodes[c.name] == nil]++
+	}
+	if created[true] != 1 || created[false] != trouble.MostNodes-1 {
+		t.Errorf("%v: created, and changed", created)
+	}
+}
+
 func TestClusterStatus(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	have := &objects.Cluster{}
 	have.Generation = 2
 	s := share.Shared{Gateways: []string{"x"}, Verdict: share.Verdict{Ready: true, Reason: share.InForce, Message: "well"}}
-	c, differs := clusterStatus(s, have, now)
+	c, differs := clusterStatus(s, nil, have, now)
 	status, ok := c.status.(objects.ClusterStatus)
 	if !differs || !ok || fmt.Sprint(status.Gateways) != "[x]" || status.Conditions[0].Status != "True" {
 		t.Fatalf("%v %+v", differs, c)
 	}
 	have.Status = status
 	have.Status.Mapped = []objects.MappedRange{{CIDR: "10.0.0.0/8", As: "11.0.0.0/8"}} // the host's controller's
-	if _, differs := clusterStatus(s, have, now.Add(time.Hour)); differs {
+	if _, differs := clusterStatus(s, nil, have, now.Add(time.Hour)); differs {
 		t.Error("it differs from itself")
 	}
 	s.Message = "still well"
-	c, differs = clusterStatus(s, have, now.Add(time.Hour))
+	c, differs = clusterStatus(s, nil, have, now.Add(time.Hour))
 	if status, ok = c.status.(objects.ClusterStatus); !differs || !ok || status.Mapped != nil ||
 		!status.Conditions[0].LastTransitionTime.Time.Equal(now) {
 		t.Errorf("%v %+v", differs, c)
@@ -128,10 +154,11 @@ func TestClusterStatus(t *testing.T) {
 func TestWarned(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", true)
-	if got := said(copied(warned(there, own, "a", "refused", now), own, "a")); got != "Cluster a status" {
+	refused := unreached(errors.New("refused"))
+	if got := said(copied(warned(there, own, "a", refused, now), own, "a")); got != "Cluster a status" {
 		t.Errorf("%q", got)
 	}
-	got := warning(own, "a", "refused", now)
+	got := warning(own, "a", refused, now)
 	if said(got) != "Cluster a status" {
 		t.Fatalf("%q", said(got))
 	}
@@ -140,10 +167,21 @@ func TestWarned(t *testing.T) {
 		t.Fatalf("%T", got[0].status)
 	}
 	own.clusters["a"].Status = status
-	for _, changes := range [][]change{warning(own, "a", "another reason", now.Add(time.Hour)),
-		copied(warned(there, own, "a", "another reason", now.Add(time.Hour)), own, "a")} {
+	another := unreached(errors.New("another reason"))
+	for _, changes := range [][]change{warning(own, "a", another, now.Add(time.Hour)),
+		copied(warned(there, own, "a", another, now.Add(time.Hour)), own, "a")} {
 		if len(changes) > 0 {
 			t.Errorf("warned once more: %q", said(changes))
+		}
+	}
+	kind := &meta.NoKindMatchError{GroupKind: objects.GroupVersion().WithKind("Cluster").GroupKind()}
+	lacks := unreached(fmt.Errorf("list: %w", kind))
+	if lacks.Reason != objects.ReasonKindsMissing || !strings.Contains(lacks.Message, "clusters.tombolo.dev") {
+		t.Errorf("%+v", lacks)
+	}
+	for _, changes := range [][]change{warning(own, "a", lacks, now), copied(warned(there, own, "a", lacks, now), own, "a")} {
+		if said(changes) != "Cluster a status" {
+			t.Errorf("for another reason: %q", said(changes))
 		}
 	}
 	if got := said(copied(there, own, "a")); got != "Cluster a status" {

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,7 @@ type api struct {
 	plane  *envtest.ControlPlane
 	config *rest.Config // of an administrator
 	way    *way         // for controllers of other clusters
+	ahead  atomic.Int64 // by how much the clock of its controller is, in ns
 	client.Client
 }
 
@@ -284,8 +286,10 @@ func (x *api) control(t *testing.T, cfg controlconf.Links, out *logged) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Features(&cfg) {
-		if err := f.Add(t.Context(), manager.Host{Manager: m, Log: log, Namespace: namespace}); err != nil {
+	now := func() time.Time { return time.Now().Add(time.Duration(x.ahead.Load())) }
+	for _, f := range features(&cfg, now) {
+		if err := f.Add(t.Context(), manager.Host{Manager: m, Log: log, Namespace: namespace, Name: "tombolo-controller",
+			Version: "v1.2.0"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/manager"
 )
 
@@ -36,6 +38,7 @@ const (
 // there is the host cluster.
 type there struct {
 	client client.Client // without a cache
+	clock  *clock
 	config *rest.Config
 	copies bool // it is another cluster than the own one
 	name   string
@@ -50,8 +53,9 @@ type there struct {
 	tries  int
 }
 
-func newThere(cfg controlconf.Links, h manager.Host) (*there, error) {
-	out := &there{name: cfg.Cluster, config: h.GetConfig(), again: make(chan struct{}, 1)}
+func newThere(cfg controlconf.Links, h manager.Host, wake func(), now func() time.Time) (*there, error) {
+	out := &there{name: cfg.Cluster, config: rest.CopyConfig(h.GetConfig()), again: make(chan struct{}, 1), wake: wake,
+		clock: &clock{now: now, changed: wake}}
 	var err error
 	if cfg.HostKubeconfig != "" {
 		if out.config, err = remote(cfg.HostKubeconfig, h.GetConfig()); err != nil {
@@ -59,6 +63,7 @@ func newThere(cfg controlconf.Links, h manager.Host) (*there, error) {
 		}
 		out.copies = true
 	}
+	out.config.Wrap(out.clock.wrap)
 	out.client, err = client.New(out.config, client.Options{Scheme: h.GetScheme()})
 	return out, err
 }
@@ -219,7 +224,11 @@ func (t *there) away(ctx context.Context) error {
 func (t *there) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, asked)
 	defer cancel()
-	return client.IgnoreNotFound(t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{}))
+	err := t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{})
+	if kinds.Lacking(err, v1alpha1.KindCluster) != nil {
+		return err
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // pause is how long to wait before the next try.

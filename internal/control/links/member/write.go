@@ -16,9 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
 )
 
 // fieldOwner is who changes fields, as the API server notes it.
@@ -97,6 +100,7 @@ func apply(ctx context.Context, to client.Client, c change) (int64, error) {
 	o.SetGroupVersionKind(objects.GroupVersion().WithKind(c.kind))
 	o.SetName(c.name)
 	o.SetLabels(c.labels)
+	o.SetAnnotations(c.annotations)
 	if c.owner != nil {
 		o.SetOwnerReferences([]metav1.OwnerReference{*c.owner})
 	}
@@ -152,6 +156,9 @@ func (n *notes) fails(what string) bool {
 
 // why is an error of an API server for people.
 func why(err error) string {
+	if lacking := kinds.Lacking(err, v1alpha1.KindCluster); lacking != nil {
+		return trouble.Kinds("the API server", lacking).Message
+	}
 	if apierrors.IsForbidden(err) {
 		return "the controller has no right to it: " + cut(err.Error(), 512)
 	}
