@@ -63,9 +63,9 @@ func (e *encoder) about(t plan.Term) error {
 	return e.inRange(t, load.Len)
 }
 
-// moveAbout changes the packet that an ICMP error is about. Of IPv4 its header's checksum changes with it, so the sum of
-// both stays as it is, and with it that of the error. Nobody looks at the checksum of what that packet carries: an error
-// may end before it.
+// moveAbout changes the packet that an ICMP error is about. Of IPv4 its header's checksum changes with it, so the sum
+// of both stays as it is, and with it that of the error. Nobody looks at the checksum of what that packet carries: an
+// error may end before it.
 func (e *encoder) moveAbout(t plan.Term) error {
 	load := inError(plan.Key(strings.TrimPrefix(string(t.Key), "move-about-") + e.family))
 	store := *load
