@@ -42,6 +42,12 @@ const (
 	KeyProto  Key = "proto" // number of the transport protocol
 	KeyPort   Key = "dport" // destination: number or first-last, after KeyProto
 	KeySyn    Key = "tcp"   // syn: SYN or SYN-ACK
+	// The packet is an ICMP error (unreachable, too big, time exceeded), and the one that it is about has such an
+	// address: a range. It implies the family.
+	KeyAboutSrc4 Key = "about-saddr4"
+	KeyAboutSrc6 Key = "about-saddr6"
+	KeyAboutDst4 Key = "about-daddr4"
+	KeyAboutDst6 Key = "about-daddr6"
 )
 
 // The actions.
@@ -57,6 +63,9 @@ const (
 	// Unlike KeyMap they keep no state: each packet is changed, in both directions.
 	KeyMoveSrc Key = "move-saddr"
 	KeyMoveDst Key = "move-daddr"
+	// KeyMoveAboutSrc and KeyMoveAboutDst change the packet that an ICMP error is about, after AboutSrc or AboutDst.
+	KeyMoveAboutSrc Key = "move-about-saddr"
+	KeyMoveAboutDst Key = "move-about-daddr"
 )
 
 // keyUnknown is the key of a kernel rule that we did not write.
@@ -127,6 +136,12 @@ func (f Family) Src() Key { return Key("saddr" + strconv.Itoa(int(f))) }
 
 // Dst is the key of a destination address.
 func (f Family) Dst() Key { return Key("daddr" + strconv.Itoa(int(f))) }
+
+// AboutSrc is the key of the source of the packet that an ICMP error is about.
+func (f Family) AboutSrc() Key { return "about-" + f.Src() }
+
+// AboutDst is the key of the destination of the packet that an ICMP error is about.
+func (f Family) AboutDst() Key { return "about-" + f.Dst() }
 
 // Named is a condition: the value is in a set.
 func Named(k Key, set string) Term { return Term{Key: k, Arg: "@" + set} }

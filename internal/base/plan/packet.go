@@ -23,6 +23,8 @@ type Packet struct {
 	Port        uint16 // of its destination
 	Syn         bool
 	MSS         int
+	// AboutSrc and AboutDst are of the packet that this one, an ICMP error, is about. Others have none.
+	AboutSrc, AboutDst netip.Addr
 }
 
 // Verdict is what a chain does with a packet.
@@ -59,6 +61,10 @@ lines:
 				p.Src = moved(p.Src, term.Arg)
 			case KeyMoveDst:
 				p.Dst = moved(p.Dst, term.Arg)
+			case KeyMoveAboutSrc:
+				p.AboutSrc = moved(p.AboutSrc, term.Arg)
+			case KeyMoveAboutDst:
+				p.AboutDst = moved(p.AboutDst, term.Arg)
 			case KeyCount:
 			case KeyJump:
 				if v, done := t.walk(term.Arg, p); done {
@@ -106,6 +112,10 @@ func (t Table) holds(term Term, p *Packet) bool {
 		return term.Arg == strconv.Itoa(int(FamilyOf(p.Dst)))
 	case KeySrc4, KeySrc6, KeyDst4, KeyDst6:
 		return t.at(term, p)
+	case KeyAboutSrc4, KeyAboutSrc6:
+		return within(term.Arg, p.AboutSrc)
+	case KeyAboutDst4, KeyAboutDst6:
+		return within(term.Arg, p.AboutDst)
 	case KeyOwner:
 		return p.Local
 	case KeyProto:
@@ -140,8 +150,12 @@ func (t Table) at(term Term, p *Packet) bool {
 		_, in := Find(t.Sets[i].Ranges, a)
 		return in
 	}
-	prefix, err := netip.ParsePrefix(term.Arg)
-	return err == nil && prefix.Contains(a)
+	return within(term.Arg, a)
+}
+
+func within(text string, a netip.Addr) bool {
+	p, err := netip.ParsePrefix(text)
+	return err == nil && p.Contains(a)
 }
 
 // moved keeps the host bits of an address and takes the others from a range.

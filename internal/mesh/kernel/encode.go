@@ -65,6 +65,8 @@ func (e *encoder) term(t plan.Term) error {
 		return e.ofFamily(t.Arg)
 	case plan.KeySrc4, plan.KeySrc6, plan.KeyDst4, plan.KeyDst6:
 		return e.address(t)
+	case plan.KeyAboutSrc4, plan.KeyAboutSrc6, plan.KeyAboutDst4, plan.KeyAboutDst6:
+		return e.about(t)
 	case plan.KeyOwner:
 		e.add(&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
 			compare(t, binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)))
@@ -85,6 +87,8 @@ func (e *encoder) term(t plan.Term) error {
 		return e.mapTo(t)
 	case plan.KeyMoveSrc, plan.KeyMoveDst:
 		return e.move(t)
+	case plan.KeyMoveAboutSrc, plan.KeyMoveAboutDst:
+		return e.moveAbout(t)
 	default:
 		return e.act(t)
 	}
@@ -214,12 +218,17 @@ func (e *encoder) address(t plan.Term) error {
 		e.add(&expr.Lookup{SourceRegister: 1, SetName: name, Invert: t.Not})
 		return nil
 	}
+	return e.inRange(t, load.Len)
+}
+
+// inRange compares what is loaded with a range.
+func (e *encoder) inRange(t plan.Term, size uint32) error {
 	p, err := netip.ParsePrefix(t.Arg)
-	if err != nil || p != p.Masked() || p.Addr().BitLen() != int(load.Len)*8 {
+	if err != nil || p != p.Masked() || p.Addr().BitLen() != int(size)*8 {
 		return fmt.Errorf("it is no range of that family")
 	}
 	mask := []byte(ipnet(p).Mask)
-	e.add(&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: mask, Xor: make([]byte, load.Len)},
+	e.add(&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
 		compare(t, p.Addr().AsSlice()))
 	return nil
 }
@@ -304,27 +313,6 @@ func (e *encoder) keep() error {
 	}
 	e.add(addressOf(plan.Key("saddr"+e.family)), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: 1,
 		RegAddrMax: 1})
-	return nil
-}
-
-// move changes the packet itself, with the checksums of its header and of what it carries (RFC 1624).
-func (e *encoder) move(t plan.Term) error {
-	p, err := netip.ParsePrefix(t.Arg)
-	if err != nil || p != p.Masked() || t.Not || plan.FamilyOf(p.Addr()).String() != "ipv"+e.family {
-		return fmt.Errorf("it is no range of the address's family")
-	}
-	load := addressOf(plan.Key(strings.TrimPrefix(string(t.Key), "move-") + e.family))
-	host := slices.Clone([]byte(ipnet(p).Mask))
-	for i := range host {
-		host[i] = ^host[i]
-	}
-	store := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: load.Base, Offset: load.Offset,
-		Len: load.Len, CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
-	if e.family == "4" {
-		store.CsumType, store.CsumOffset = expr.CsumTypeInet, 10
-	}
-	e.add(load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: load.Len, Mask: host, Xor: p.Addr().AsSlice()},
-		store)
 	return nil
 }
 

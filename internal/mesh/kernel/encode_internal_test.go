@@ -24,6 +24,8 @@ func TestLinesThatCannotBe(t *testing.T) {
 		"odd thing", "do nothing", "mark 0x20", "mark/0x60 many", "mark/0x60 0x80", "state old", "status snat", "family 5",
 		"saddr4 10.0.0.1/8", "saddr4 fd00::/8", "daddr6 10.0.0.0/8", "saddr4 @a daddr6 @b", "dport 80", "proto 300", "proto 6 dport 90-80",
 		"proto 6 dport !80", "proto 17 mss 1200", "mss 1200", "tcp syn mss much", "family 4 saddr6 @a",
+		"about-saddr4 @a", "about-saddr4 fd01::/64", "proto 6 move-about-saddr 10.0.0.0/8", "about-saddr4 10.0.0.0/8 move-about-saddr fd02::/64",
+		"saddr6 fd01::/64 move-saddr 10.0.0.0/8", "move-saddr 10.0.0.0/8",
 		"in " + strings.Repeat("x", planLine),
 	} {
 		line, err := plan.ParseLine(text)
@@ -45,6 +47,8 @@ func TestLinesThatDifferInWhatTheyDo(t *testing.T) {
 		"proto 6 do drop", "proto 17 do drop", "proto 6 dport 80 do drop", "proto 6 dport 80-81 do drop", "from local do drop",
 		"from !local do drop", "do masquerade", "count packets do drop", "saddr4 @a do keep", "saddr6 @a do keep",
 		"saddr4 10.0.0.0/8 move-saddr 11.0.0.0/8", "saddr4 10.0.0.0/8 move-daddr 11.0.0.0/8", "saddr6 fd01::/64 move-saddr fd02::/64",
+		"about-saddr4 10.0.0.0/8 move-about-saddr 11.0.0.0/8", "about-daddr4 10.0.0.0/8 move-about-daddr 11.0.0.0/8",
+		"about-saddr6 fd01::/64 move-about-saddr fd02::/64", "about-daddr6 fd01::/64 move-about-daddr fd02::/64",
 	}
 	var all [][]expr.Any
 	for _, text := range texts {

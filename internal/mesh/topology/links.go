@@ -144,15 +144,19 @@ func (d *draft) linkedSources() (out []plan.Line) {
 	return out
 }
 
-// translated are the lines of 1:1 translation, for what comes in and what leaves.
+// translated are the lines of 1:1 translation, for what comes in and what leaves. An ICMP error has the address of who
+// says it, and names the packet that it is about as it was there.
 func (d *draft) translated() (in, away []plan.Line) {
 	for _, m := range d.in.Links.Mapped {
 		f := plan.FamilyOf(m.There.Addr())
-		direct := of(setDirect, f)
-		in = append(in, plan.Line{d.link(plan.KeyIn), plan.Named(f.Src(), direct), plan.Within(f.Dst(), m.Here),
-			plan.If(plan.KeyMoveDst, m.There.String())})
-		away = append(away, plan.Line{d.link(plan.KeyOut), plan.Named(f.Dst(), direct), plan.Within(f.Src(), m.There),
-			plan.If(plan.KeyMoveSrc, m.Here.String())})
+		from, to := plan.Named(f.Src(), of(setDirect, f)), plan.Named(f.Dst(), of(setDirect, f))
+		here, there := m.Here.String(), m.There.String()
+		in = append(in,
+			plan.Line{d.link(plan.KeyIn), from, plan.Within(f.Dst(), m.Here), plan.If(plan.KeyMoveDst, there)},
+			plan.Line{d.link(plan.KeyIn), from, plan.Within(f.AboutSrc(), m.Here), plan.If(plan.KeyMoveAboutSrc, there)})
+		away = append(away,
+			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.Src(), m.There), plan.If(plan.KeyMoveSrc, here)},
+			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.AboutDst(), m.There), plan.If(plan.KeyMoveAboutDst, here)})
 	}
 	return in, away
 }

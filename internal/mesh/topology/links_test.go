@@ -100,6 +100,30 @@ func TestWayOfLinkedPackets(t *testing.T) {
 	}
 }
 
+// TestErrorsAboutLinkedPackets: an ICMP error tells each cluster of a packet with the addresses that it knows.
+func TestErrorsAboutLinkedPackets(t *testing.T) {
+	s, _, _ := topology.Plan(aGateway())
+	const there = "240.2.1.7"
+	for name, c := range map[string]struct {
+		chain, src, dst string
+		about, want     [2]string
+	}{
+		"a pod here refuses":          {"linked-out", pod1, there, [2]string{there, pod1}, [2]string{there, "240.1.1.7"}},
+		"a node here says too big":    {"linked-out", "100.112.0.1", there, [2]string{there, pod2}, [2]string{there, "240.1.2.7"}},
+		"a pod there refuses":         {"linked-in", there, "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
+		"a node there says too big":   {"linked-in", "100.112.0.3", "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
+		"about an unmapped address":   {"linked-in", there, "240.1.1.7", [2]string{"8.8.8.8", there}, [2]string{"8.8.8.8", there}},
+		"from a node of this cluster": {"linked-in", pod2, pod1, [2]string{"240.1.1.7", pod2}, [2]string{"240.1.1.7", pod2}},
+	} {
+		p := plan.Packet{Src: netip.MustParseAddr(c.src), Dst: netip.MustParseAddr(c.dst), In: link, Out: link,
+			AboutSrc: netip.MustParseAddr(c.about[0]), AboutDst: netip.MustParseAddr(c.about[1])}
+		s.Tables[0].Walk(c.chain, &p)
+		if got := [2]string{p.AboutSrc.String(), p.AboutDst.String()}; got != c.want {
+			t.Errorf("%s: it is about %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestNestedRangesOfLinkedClusters: what one gateway has of a whole cluster contains what another one has of a node.
 func TestNestedRangesOfLinkedClusters(t *testing.T) {
 	all := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("10.2.3.0/24")}

@@ -227,7 +227,11 @@ func filter(n int) plan.Table {
 		{Name: "moved", Hook: "postrouting", Type: "filter", Priority: 200, Lines: []plan.Line{
 			{plan.Named(plan.KeyDst4, "routed4"), plan.Within(plan.KeySrc4, netip.MustParsePrefix("10.8.0.0/13")),
 				plan.If(plan.KeyMoveSrc, "240.8.0.0/13")},
-			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd01::/64")), plan.If(plan.KeyMoveDst, "fd02::/64")}}},
+			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd01::/64")), plan.If(plan.KeyMoveDst, "fd02::/64")},
+			{plan.Within(plan.KeyAboutDst4, netip.MustParsePrefix("10.8.0.0/13")),
+				plan.If(plan.KeyMoveAboutDst, "240.8.0.0/13")},
+			{plan.Within(plan.KeyAboutSrc6, netip.MustParsePrefix("fd01::/64")),
+				plan.If(plan.KeyMoveAboutSrc, "fd02::/64")}}},
 	}
 	if n == 2 {
 		t.Sets[0].Ranges = []plan.Range{r("10.1.0.0/17"), r("10.2.0.0/15"), odd}
