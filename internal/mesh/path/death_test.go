@@ -132,3 +132,25 @@ func TestAHubThatVanishes(t *testing.T) {
 		}
 	}
 }
+
+// TestADeadPathThatWasIdle: what died while no packet went is found out as soon as packets go, whenever in the interval
+// of its pings they begin.
+func TestADeadPathThatWasIdle(t *testing.T) {
+	for _, idle := range []time.Duration{0, 3 * time.Second, 10 * time.Second, 17 * time.Second} {
+		t.Run(idle.String(), func(t *testing.T) {
+			w := newWorld(t)
+			one, two := w.site("one", natures()[0], 1), w.site("two", natures()[0], 2)
+			meet(one, two)
+			one.run()
+			two.run()
+			w.until(10*time.Second, "a direct path", func() bool { return one.direct() })
+			w.pass(3*time.Minute + idle)
+			w.cut = func(netip.AddrPort, netip.AddrPort) bool { return true }
+			one.talk(time.Second, time.Minute)
+			took := w.until(10*time.Second, "the path is known to be dead", func() bool { return !one.direct() })
+			if took > 5*time.Second {
+				t.Errorf("it took %v, want 5 s at most", took)
+			}
+		})
+	}
+}

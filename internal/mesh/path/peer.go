@@ -166,7 +166,11 @@ func (p *Peer) Traffic(now time.Time) {
 	if !p.isWanted(now) {
 		p.seek.restart(now)
 	}
+	begins := !p.isActive(now)
 	p.traffic = now
+	if t := p.paths[p.now]; t != nil && begins { // the next ping is as far away as that of a path without traffic
+		t.within(now, pathLive)
+	}
 }
 
 // Moved reports that this machine has other addresses, or was suspended: every path must prove

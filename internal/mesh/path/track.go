@@ -37,6 +37,13 @@ func (t *track) pingNow(now time.Time) {
 	}
 }
 
+// within makes the path due for a ping after d at the latest.
+func (t *track) within(now time.Time, d time.Duration) {
+	if at := now.Add(d); t.next.After(at) {
+		t.next = at
+	}
+}
+
 // alive reports whether packets can be sent on it: it answered lately, and misses no more pings
 // than get lost normally.
 func (t *track) alive(now time.Time, keep time.Duration) bool {
