@@ -141,6 +141,11 @@ bench-route: build ## Carry bytes by a routed connection, by a CONNECT and by Op
 	@tools/deps lab
 	@TOMBOLO_LAB_LOSS='$(LOSS)' TOMBOLO_LAB_ROUNDS='$(or $(ROUNDS),5)' go test -count=1 -timeout 30m -tags lab -run TestRouteRate -v ./test/lab/product
 
+.PHONY: bench-failover
+bench-failover: build ## Kill the gateway that carries packets between linked clusters, again and again (root; KILLS=30)
+	@tools/deps lab
+	@TOMBOLO_LAB_KILLS='$(or $(KILLS),30)' go test -count=1 -timeout 30m -tags lab -run 'TestLinkedClusters$$' -v ./test/lab/mesh
+
 .PHONY: bench-mesh-large
 bench-mesh-large: build ## What a node of a large mesh costs, each size for 4 minutes and 1,000 for 15 (root; MEMBERS='10 1000')
 	@tools/deps lab

@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -276,18 +279,29 @@ func (r *linkedRig) throughGateways(t *testing.T) {
 	r.reaches("and the other way", podD.host, podA.addr, podD.addr)
 }
 
-// killed ends the gateway that carries what flows.
+// killed ends the gateway that carries what flows, TOMBOLO_LAB_KILLS times ('make bench-failover').
 func (r *linkedRig) killed(t *testing.T) {
 	podA := r.east.pods[0]
 	podD := r.west.pods[2]
 	f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
 	defer f.End()
 	r.awaitAfter(f, time.Now())
-	through := r.carrier(podD.addr)
-	through.kill()
-	t.Logf("packets pass %v after %s was killed", r.awaitAfter(f, time.Now()).Round(time.Millisecond), through.name)
-	through.begin()
-	through.awaitUp()
+	kills, err := strconv.Atoi(os.Getenv("TOMBOLO_LAB_KILLS"))
+	if err != nil {
+		kills = 1
+	}
+	var all []time.Duration
+	for range kills {
+		through := r.carrier(podD.addr)
+		through.kill()
+		took := r.awaitAfter(f, time.Now())
+		t.Logf("packets pass %v after %s was killed", took.Round(time.Millisecond), through.name)
+		all = append(all, took)
+		through.begin()
+		through.awaitUp()
+	}
+	slices.Sort(all)
+	t.Logf("%d kills: p50 %v, p99 %v, all %v", kills, all[len(all)/2], all[len(all)*99/100], all)
 }
 
 // cutOff cuts the way between the east and the gateway: the rest of its cluster reaches it.
