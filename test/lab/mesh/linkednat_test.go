@@ -47,8 +47,8 @@ func (r *linkedRig) all() []*node { return append(append([]*node{}, r.east.nodes
 // elasticOf is the public address that a NAT has for one node alone.
 func elasticOf(cluster, node int) string { return fmt.Sprintf("198.18.%d.%d", cluster+1, node+1) }
 
-// oneToOne has the routers translate each node's address to one of its own, and let everybody in.
-func (r *rig) oneToOne(g *lab.Grid, places [2][]*lab.Place) {
+// oneToOne has the routers of some clusters translate each node's address to one of its own, and let everybody in.
+func (r *rig) oneToOne(g *lab.Grid, places map[int][]*lab.Place) {
 	for i, of := range places {
 		router := of[0].Router
 		err := errors.Join(of[0].NAT.Off(), of[0].Firewall.Off(),
@@ -72,7 +72,7 @@ func (r *rig) oneToOne(g *lab.Grid, places [2][]*lab.Place) {
 func TestLinkedClustersWithElasticAddresses(t *testing.T) {
 	t.Parallel()
 	r := threeEach(t, func(g *lab.Grid, places [2][]*lab.Place) {
-		(&rig{t: t, lab: places[0][0].Host.Network(), grid: g}).oneToOne(g, places)
+		(&rig{t: t, lab: places[0][0].Host.Network(), grid: g}).oneToOne(g, map[int][]*lab.Place{0: places[0], 1: places[1]})
 	}, linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
 	elastic := [2]map[string]string{{}, {}}
 	for i, c := range []*linkedCluster{r.east, r.west} {
@@ -99,6 +99,39 @@ func TestLinkedClustersWithElasticAddresses(t *testing.T) {
 		r.bothWays("through gateways", r.east.pods[0], r.west.pods[2])
 		r.directAt(r.east.nodes[1], r.west, 1, elasticOf(1, 1))
 		r.directAt(r.west.nodes[2], r.east, 2, elasticOf(0, 2))
+	})
+	r.requireNoClearText(r.all()...)
+}
+
+// TestLinkedClustersBehindNAPT: three nodes share one address, whose ports nobody outside knows. They reach a cluster with
+// public addresses directly, and are reached by it.
+func TestLinkedClustersBehindNAPT(t *testing.T) {
+	t.Parallel()
+	r := threeEach(t, func(g *lab.Grid, places [2][]*lab.Place) {
+		(&rig{t: t, lab: places[0][0].Host.Network(), grid: g}).oneToOne(g, map[int][]*lab.Place{1: places[1]})
+	}, linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
+	elastic := map[string]string{}
+	for n, of := range r.west.nodes {
+		elastic[of.host.Name()] = elasticOf(1, n)
+	}
+	west := func(networkType string) map[string]any {
+		return map[string]any{"networkType": networkType, "nodeElasticIPMap": elastic}
+	}
+	r.clusters(p2p(), west("p2p"))
+	together(r.all()...)
+	r.step("node to node", func(t *testing.T) {
+		for n := range r.east.pods {
+			r.bothWays("node to node", r.east.pods[n], r.west.pods[2-n])
+			r.directAt(r.east.nodes[n], r.west, 2-n, elasticOf(1, 2-n))
+		}
+	})
+	r.step("through gateways", func(t *testing.T) {
+		r.gateways("a2", "a3", "b2", "b3")
+		r.clusters(map[string]any{"networkType": "gateway"}, west("gateway"))
+		r.noPeers(r.east.nodes[0], "west.")
+		r.bothWays("through gateways", r.east.pods[0], r.west.pods[0])
+		r.bothWays("through gateways", r.west.pods[2], r.east.pods[1])
+		r.directAt(r.east.nodes[1], r.west, 1, elasticOf(1, 1))
 	})
 	r.requireNoClearText(r.all()...)
 }
