@@ -219,6 +219,14 @@ func (w *linkedWorld) gatewayDies(t *testing.T) {
 	var out string
 	defer func() { t.Log(out) }()
 	begin := time.Now()
+	runtest.Eventually(t, "the mesh on the second node", func() bool {
+		text, _ := to.Kubectl(t.Context(), "-n", "tombolo-link", "get", "daemonset", "tombolo-mesh", "-o", "jsonpath={.status.numberReady}")
+		return text == "2"
+	})
+	runtest.Eventually(t, "the second node is a gateway", func() bool {
+		text, _ := w.all[0].Kubectl(t.Context(), "get", "tcn", "c3.node2", "-o", "jsonpath={.status.nodeStatus} {.spec.roles}")
+		return text == `Ready ["gateway"]`
+	})
 	runtest.Eventually(t, "Services of c3 are reached through its second node", func() bool {
 		out, _ = w.all[0].link(t.Context(), "explain", service, "--from", "c1.node1")
 		ranges, _ := w.all[0].Kubectl(t.Context(), "get", "tnc", "c1.node1", "-o", `jsonpath={.spec.peers[?(@.name=="c3.node2")].ranges}`)

@@ -50,6 +50,7 @@ func (f Facts) candidates(nodes []Node, before map[string]v1alpha1.ClusterNodeSp
 		if f.Members[n.Name].PublicKey == "" || !has(n.Labels, f.Selector) {
 			continue
 		}
+		n.Ready = n.Ready && !n.Silent
 		c := candidate{Node: n, gateway: slices.Contains(before[n.Name].Roles, v1alpha1.RoleGateway),
 			weight: weight(f.Cluster, n.Name)}
 		c.since, c.away = f.Away[n.Name]

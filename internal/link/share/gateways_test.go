@@ -79,6 +79,13 @@ func TestGateways(t *testing.T) {
 	ready(&f, other, true)
 	ready(&f, first[1], true)
 	step("all are back", func(now []string) bool { return len(now) == 2 })
+	silent := slices.IndexFunc(f.Nodes, func(n share.Node) bool { return n.Name == other })
+	f.Nodes[silent].Silent = true
+	f.Now = f.Now.Add(time.Second)
+	round(&f)
+	f.Now = f.Now.Add(share.Grace)
+	step("the mesh on one is silent", func(now []string) bool { return len(now) == 2 && !slices.Contains(now, other) })
+	f.Nodes[silent].Silent = false
 	f.Gateways = 6
 	step("more", func(now []string) bool { return len(now) == 6 })
 	f.Selector = map[string]string{"zone": "1"}

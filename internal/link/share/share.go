@@ -22,6 +22,7 @@ type Node struct {
 	Name      string
 	Labels    map[string]string
 	Ready     bool
+	Silent    bool           // the mesh on it has not renewed its Member for as long as the lease
 	Addresses []netip.Addr   // of the machine, as the Node states them
 	Pods      []netip.Prefix // of its pods, as they were learned
 }

@@ -44,7 +44,8 @@ type loop struct {
 	pools   pools
 	reports *reports
 	nodes   *memo[node]
-	members *memo[v1alpha1.MemberSpec]
+	members *memo[v1alpha1.MemberObjectSpec]
+	leases  leases
 
 	stumbled bool // the host cluster did not take what was written last
 
@@ -184,7 +185,9 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) (*sha
 	if known == nil { // the loop is woken
 		return nil, around
 	}
-	f := facts(nodes, l.members.all(items), *known)
+	members := l.members.all(items)
+	f := facts(nodes, members, *known)
+	l.leases.silence(&f, members, time.Now())
 	f.Cluster, f.Spec, f.Gateways, f.Selector = l.cfg.Cluster, of.Spec, l.cfg.Gateways, l.cfg.Selector
 	f.Excludes = excludes(of.Spec.ExcludeSelector)
 	f.Now = l.there.clock.now()

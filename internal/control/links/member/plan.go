@@ -189,12 +189,15 @@ func inOrder(in []objects.LearnedRange) []objects.LearnedRange {
 }
 
 // facts are those of the own cluster by which it is decided what it states.
-func facts(nodes map[string]node, members map[string]v1alpha1.MemberSpec, known learn.Result) (out share.Facts) {
+func facts(nodes map[string]node, members map[string]v1alpha1.MemberObjectSpec, known learn.Result) (out share.Facts) {
 	for _, n := range nodes {
 		n.Pods = known.Nodes[n.Name]
 		out.Nodes = append(out.Nodes, n.Node)
 	}
-	out.Members = members
+	out.Members = make(map[string]v1alpha1.MemberSpec, len(members))
+	for name, m := range members {
+		out.Members[name] = m.MemberSpec
+	}
 	for _, r := range known.Ranges.Pods {
 		out.Pods = append(out.Pods, share.Range{Prefix: r.Prefix, From: r.From})
 	}

@@ -91,16 +91,16 @@ func nodeOf(u *unstructured.Unstructured) (out node) {
 	return out
 }
 
-func memberOf(u *unstructured.Unstructured) v1alpha1.MemberSpec {
+func memberOf(u *unstructured.Unstructured) v1alpha1.MemberObjectSpec {
 	var m v1alpha1.Member
 	data, err := json.Marshal(u.Object)
 	if err == nil {
 		err = json.Unmarshal(data, &m)
 	}
 	if err != nil {
-		return v1alpha1.MemberSpec{}
+		return v1alpha1.MemberObjectSpec{}
 	}
-	return m.Spec.MemberSpec
+	return m.Spec
 }
 
 // memo reads objects again only if they changed. It belongs to one goroutine.
