@@ -41,7 +41,7 @@ cluster in that name, and has the secret that the nodes of all linked clusters s
 as you would send a password.`,
 		Example: `  tombolo link token west --context host
   tombolo link token west --server https://k8s.example.com:6443 --expires 15m --out west.line
-  tombolo link token west --proxy-url http://hub.west.example:8445`,
+  tombolo link token west --proxy-url http://proxy.west.example:3128`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cluster = args[0]
 			if o.Expires < leastLinkLife || o.Expires > mostLinkLife {
