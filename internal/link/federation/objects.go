@@ -84,13 +84,18 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 	case o.Status.Conditions[i].Status != "True":
 		return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", o.Status.Conditions[i].Message)
 	}
-	accepted := func(p netip.Prefix) bool { return slices.Contains(o.Status.Accepted, p.String()) }
 	out = reach.Cluster{Name: name, Gateway: o.Spec.NetworkType == v1alpha1.NetworkGateway}
+	if out.Mapped, err = readMapped(o); err != nil {
+		return out, err
+	}
+	accepted := acceptedOf(o)
 	take := func(into *[]netip.Prefix, cidr string) {
 		p, bad := parse(cidr)
-		if bad != nil {
+		switch {
+		case bad != nil:
 			err = refused(v1alpha1.KindCluster, name, "%v", bad)
-		} else if linked(o.Spec.IPFamily, p) && accepted(p) && !slices.Contains(*into, p) {
+		// A mapping of the spec may be newer than what was accepted, and lead to ranges of another cluster.
+		case linked(o.Spec.IPFamily, p) && accepted(p) && accepted(out.Outside(p)) && !slices.Contains(*into, p):
 			*into = append(*into, p)
 		}
 	}
@@ -103,6 +108,25 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 	for _, c := range o.Status.ServiceCIDRs {
 		take(&out.Services, c.CIDR)
 	}
+	return out, err
+}
+
+// acceptedOf says whether a range lies within one that the host cluster has accepted.
+func acceptedOf(o clusterObject) func(netip.Prefix) bool {
+	var all []netip.Prefix
+	for _, cidr := range o.Status.Accepted {
+		if p, err := parse(cidr); err == nil {
+			all = append(all, p)
+		}
+	}
+	return func(p netip.Prefix) bool {
+		return slices.ContainsFunc(all, func(a netip.Prefix) bool { return a.Bits() <= p.Bits() && a.Contains(p.Addr()) })
+	}
+}
+
+// readMapped is by which ranges others know those of a cluster, the most specific first. What the host cluster has
+// mapped counts more than what the spec has.
+func readMapped(o clusterObject) (out []mapping.Range, err error) {
 	pairs := map[string]string{}
 	for there, here := range o.Spec.GlobalCIDRsMap {
 		pairs[there] = string(here)
@@ -111,16 +135,16 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		pairs[m.CIDR] = m.As
 	}
 	for there, here := range pairs {
-		m, bad := mapping.Parse(name, there, here)
+		m, bad := mapping.Parse(o.Metadata.Name, there, here)
 		if bad != nil {
-			return out, refused(v1alpha1.KindCluster, name, "%v", bad)
+			return nil, refused(v1alpha1.KindCluster, o.Metadata.Name, "%v", bad)
 		}
-		out.Mapped = append(out.Mapped, m)
+		out = append(out, m)
 	}
-	slices.SortFunc(out.Mapped, func(a, b mapping.Range) int { // the most specific first
+	slices.SortFunc(out, func(a, b mapping.Range) int {
 		return cmp.Or(b.There.Bits()-a.There.Bits(), a.There.Compare(b.There))
 	})
-	return out, err
+	return out, nil
 }
 
 func parse(cidr string) (netip.Prefix, error) {

@@ -114,6 +114,10 @@ func (r *linkedRig) clusters(east, west map[string]any) {
 				pods = append(pods, map[string]any{"cidr": share, "source": "the lab"})
 			}
 		}
+		mapped, _ := c.spec["globalCIDRsMap"].(map[string]any)
+		for _, as := range mapped {
+			accepted = append(accepted, as)
+		}
 		r.put(kubetest.Clusters, c.name, map[string]any{"spec": c.spec, "status": map[string]any{
 			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": c.services, "source": "the lab"}},
 			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, c.services)}})
