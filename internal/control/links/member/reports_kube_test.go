@@ -110,11 +110,7 @@ func (f *federation) nodesReport(t *testing.T) {
 		t.Errorf("%+v", node.Status)
 	}
 	f.b.plans(t, "b.b1", "10.7.0.0/16", "a.a1=up", "a.a2=up")
-	began := time.Now()
 	f.hears(t, "it is up", "10.7.0.0/16, a.a1 up, a.a2 up, node 2/2, True InForce", f.host, f.b)
-	if took := time.Since(began); took < 2*time.Second {
-		t.Errorf("the second report was passed on after %v", took)
-	}
 	var all objects.NodeConfigList
 	if err := f.host.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("the host cluster has %d NodeConfigs, %v", len(all.Items), err)
