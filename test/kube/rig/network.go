@@ -132,7 +132,8 @@ func (c *Cluster) layNode(ctx context.Context, name, address, pods string) (*nod
 	}
 	// The node hides its pods from the router, as CNI plugins do.
 	if err := nft(ctx, host, `table ip rig {
-	chain post { type nat hook postrouting priority srcnat; oifname "eth0" ip saddr `+PodRange+` ip daddr != `+PodRange+` masquerade; }
+	chain post { type nat hook postrouting priority srcnat;
+		oifname "eth0" ip saddr `+PodRange+` ip daddr != `+PodRange+` masquerade; }
 }`); err != nil {
 		return nil, err
 	}

@@ -116,7 +116,8 @@ func (n *node) startKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.pki.issue("kubelet-server-"+n.name, subject{name: n.name, hosts: []string{n.name, n.address}}); err != nil {
+	server := subject{name: n.name, hosts: []string{n.name, n.address}}
+	if err := c.pki.issue("kubelet-server-"+n.name, server); err != nil {
 		return err
 	}
 	kubelet, err := n.start("kubelet", filepath.Join(c.rig.bin, "kubelet"),

@@ -58,7 +58,8 @@ func (c *Cluster) StartVPN(ctx context.Context) error {
 		l    launch
 		port string
 	}{
-		{"server", launch{name: "vpn-server", host: c.cp}, "8449"}, {"client", launch{name: "vpn-client", host: c.node.host}, "8450"},
+		{"server", launch{name: "vpn-server", host: c.cp}, "8449"},
+		{"client", launch{name: "vpn-client", host: c.node.host}, "8450"},
 	} {
 		end.l.args = []string{c.rig.tombolo, "vpn", end.name, "--config", path(end.name + ".yaml")}
 		p, err := c.rig.start(c.dir, end.l)

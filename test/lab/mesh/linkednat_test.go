@@ -103,8 +103,8 @@ func TestLinkedClustersWithElasticAddresses(t *testing.T) {
 	r.requireNoClearText(r.all()...)
 }
 
-// TestLinkedClustersBehindNAPT: three nodes share one address, whose ports nobody outside knows. They reach a cluster with
-// public addresses directly, and are reached by it.
+// TestLinkedClustersBehindNAPT: three nodes share one address, whose ports nobody outside knows. They reach a cluster
+// with public addresses directly, and are reached by it.
 func TestLinkedClustersBehindNAPT(t *testing.T) {
 	t.Parallel()
 	r := threeEach(t, func(g *lab.Grid, places [2][]*lab.Place) {

@@ -286,7 +286,8 @@ func countBytes(c net.Conn) {
 		}
 		n := int64(binary.BigEndian.Uint64(asks[1:]))
 		if asks[0] == 1 {
-			if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.LimitReader(c, n)}, block); err != nil {
+			from := struct{ io.Reader }{io.LimitReader(c, n)}
+			if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, from, block); err != nil {
 				return
 			}
 			c.Write(asks[:1])
