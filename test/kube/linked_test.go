@@ -195,20 +195,35 @@ func (x *cluster) asks(ctx context.Context, address, want string) error {
 	return err
 }
 
+// see has everything explain itself.
 func (w *linkedWorld) see(t *testing.T) {
 	host := w.all[0]
-	out, err := host.link(t.Context(), "list")
-	t.Logf("%v\n%s", err, out)
+	list, err := host.link(t.Context(), "list")
+	t.Logf("%v\n%s", err, list)
 	for _, c := range w.all {
+		if !strings.Contains(strings.Join(strings.Fields(list), " "), c.Name+" yes ") {
+			t.Errorf("%s is not said to be ready", c.Name)
+		}
 		out, err := c.link(t.Context(), "check", "--all")
 		t.Logf("check at %s: %v\n%s", c.Name, err, out)
 		if err != nil {
 			t.Errorf("check at %s: %v", c.Name, err)
 		}
 	}
-	out, err = host.link(t.Context(), "explain", "10.62.0.7", "--from", "c1.node1")
+	out, err := host.link(t.Context(), "explain", "10.62.0.7", "--from", "c1.node1")
 	t.Logf("%v\n%s", err, out)
-	t.Log(host.kubectl(t, "get", "tcl,tcn,tnc"))
+	for _, part := range []string{"c1.node1 sends it to c3.node1, whose tunnel is up", "c3.node1 sends it to c1.node1, whose"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("explain does not say %q", part)
+		}
+	}
+	objects := host.kubectl(t, "get", "tcl,tcn,tnc")
+	t.Log(objects)
+	for _, part := range []string{"clusternode.tombolo.dev/c3.node1", "nodeconfig.tombolo.dev/c2.node1", "InForce"} {
+		if !strings.Contains(objects, part) {
+			t.Errorf("there is no %s", part)
+		}
+	}
 }
 
 // gatewayDies: a node comes to the third cluster and is a gateway too. Both are asked through it, without a pause, when
