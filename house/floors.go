@@ -78,6 +78,7 @@ func withoutEffects() []Package {
 		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/check", Deciders, true, "what a node has measured to what is well, what is not, and what to do"},
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
+		{"internal/link/pools", Deciders, false, "ranges of other clusters to IPPools of Calico"},
 		{"internal/link/report", Deciders, false, "what a node of a linked cluster plans and has to its NodeConfig"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 		{"internal/link/trouble", Deciders, false, "what is wrong around a linked cluster to what its conditions say"},

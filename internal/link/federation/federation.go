@@ -19,7 +19,6 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
-	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/store"
@@ -51,7 +50,18 @@ type Options struct {
 // statedNode is a node, and the member that it is to this one.
 type statedNode struct {
 	reach.Node
-	said roster.Said
+	said    roster.Said
+	created time.Time
+}
+
+func (n statedNode) claim() claim {
+	c := claim{Name: n.Name, created: n.created, key: n.Key}
+	for _, a := range []netip.Addr{n.said.Facts.Overlay4, n.said.Facts.Overlay6} {
+		if a.IsValid() {
+			c.overlays = append(c.overlays, a)
+		}
+	}
+	return c
 }
 
 // Federation follows the objects of linked clusters.
@@ -63,7 +73,7 @@ type Federation struct {
 	mu   sync.Mutex // of what follows, and of the parts
 	view reach.View
 	said []roster.Said
-	// clashes are nodes of other clusters with a key of this one.
+	// clashes are nodes of other clusters with what is a node's of yet another one.
 	clashes map[string]error
 	wake    chan struct{}
 }
@@ -73,8 +83,7 @@ func New(o Options) *Federation {
 	f := &Federation{o: o, wake: make(chan struct{}, 1)}
 	f.clusters = newPart[clusterObject](PartClusters, f, readCluster)
 	f.nodes = newPart[nodeObject](PartNodes, f, func(raw json.RawMessage) (statedNode, error) {
-		n, said, err := readNode(raw, time.Now())
-		return statedNode{n, said}, err
+		return readNode(raw, time.Now())
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,24 +161,23 @@ func (f *Federation) decideLocked() {
 		view.Clusters = append(view.Clusters, c.value)
 		pods[c.value.Name] = c.value.Pods
 	}
-	ours := map[member.Key]bool{} // of the own cluster's nodes
 	nodes := f.nodes.goodLocked()
+	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
 		node := n.value.Node
 		node.Pods = within(node.Pods, pods[node.Cluster])
 		view.Nodes = append(view.Nodes, node)
-		ours[n.value.Key] = ours[n.value.Key] || n.value.Cluster == f.o.Self.Cluster
+		claims = append(claims, n.value.claim())
 	}
 	var said []roster.Said
-	clashes := map[string]error{}
+	clashes, why := map[string]error{}, doubled(f.o.Self.Cluster, claims)
 	for _, n := range nodes {
-		switch key := n.value.Key; {
+		switch name := n.value.Name; {
 		case n.value.Cluster == f.o.Self.Cluster:
-		case !key.IsZero() && ours[key]: // another cluster cannot speak of nodes of this one
-			name := n.value.String()
-			clashes[name] = refused(v1alpha1.KindClusterNode, name, "it has the key of a node of this cluster")
-			if f.clashes[name] == nil {
-				f.tell(clashes[name])
+		case why[name] != "":
+			clashes[name.String()] = refused(v1alpha1.KindClusterNode, name.String(), "%s", why[name])
+			if f.clashes[name.String()] == nil {
+				f.tell(clashes[name.String()])
 			}
 		default:
 			said = append(said, n.value.said)

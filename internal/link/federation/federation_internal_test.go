@@ -37,14 +37,14 @@ func nodeJSON(cluster, node string, key byte) string {
 }
 
 func TestReadNode(t *testing.T) {
-	n, said, err := readNode(json.RawMessage(nodeJSON("west", "n1", 7)), time.Now())
+	n, err := readNode(json.RawMessage(nodeJSON("west", "n1", 7)), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n.String() != "west.n1" || !n.Gateway || !n.Ready || n.Key != (member.Key{7}) || fmt.Sprint(n.Pods) != "[10.1.0.0/24]" {
 		t.Errorf("%+v", n)
 	}
-	f := said.Facts
+	said, f := n.said, n.said.Facts
 	var at []string
 	for _, e := range f.Endpoints {
 		at = append(at, e.Addr.String())
@@ -61,7 +61,7 @@ func TestReadNode(t *testing.T) {
 		"no endpoint":        strings.Replace(nodeJSON("west", "n1", 7), "198.51.100.1:4242", "198.51.100.1", 1),
 		"no version of mesh": strings.Replace(nodeJSON("west", "n1", 7), `"mesh":1`, `"mesh":-1`, 1),
 	} {
-		if n, _, err := readNode(json.RawMessage(bad), time.Now()); err == nil {
+		if n, err := readNode(json.RawMessage(bad), time.Now()); err == nil {
 			t.Errorf("%s: it is read as %+v", name, n)
 		}
 	}
@@ -131,7 +131,7 @@ func FuzzObjects(f *testing.F) {
 	f.Add([]byte(nodeJSON("west", "n1", 7)))
 	f.Add([]byte(`{"metadata":{"name":"west"},"spec":{"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, _, _ = readNode(text, time.Time{})
+		_, _ = readNode(text, time.Time{})
 		_, _ = readCluster(text)
 	})
 }
@@ -195,6 +195,15 @@ func TestFederation(t *testing.T) {
 	if s := f.Status()[1]; s.Junk != 1 || !strings.Contains(s.Warning, "west.c") {
 		t.Errorf("the status says %+v", s)
 	}
+	// North has the key of west.b, and was there later.
+	api.Put(kubetest.Clusters, "north", acceptedJSON(`{}`))
+	api.Put(kubetest.ClusterNodes, "north.e", strings.Replace(nodeJSON("north", "e", 2), `"generation"`, `"creationTimestamp":"2026-01-01T00:00:00Z","generation"`, 1))
+	until("east north west east.a north.e west.b west.c west.d said west.b west.d")
+	if s := f.Status()[1]; s.Junk != 2 || !strings.Contains(s.Warning, "north.e") {
+		t.Errorf("the status says %+v", s)
+	}
+	api.Delete(kubetest.Clusters, "north")
+	api.Delete(kubetest.ClusterNodes, "north.e")
 	api.Put(kubetest.ClusterNodes, "west.c", `{"spec":{"clusterName":"west","nodeName":"c","podCIDRs":["x"]}}`)
 	api.Delete(kubetest.ClusterNodes, "west.d")
 	until("east west east.a west.b said west.b")

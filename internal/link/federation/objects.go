@@ -3,7 +3,6 @@
 package federation
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -53,8 +52,9 @@ type clusterObject struct {
 // nodeObject has the fields of a ClusterNode that a node uses.
 type nodeObject struct {
 	Metadata struct {
-		Name       string `json:"name"`
-		Generation int64  `json:"generation,omitempty"`
+		Name       string    `json:"name"`
+		Generation int64     `json:"generation,omitempty"`
+		Created    time.Time `json:"creationTimestamp,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
 	Status struct {
@@ -134,16 +134,9 @@ func readMapped(o clusterObject) (out []mapping.Range, err error) {
 	for _, m := range o.Status.Mapped {
 		pairs[m.CIDR] = m.As
 	}
-	for there, here := range pairs {
-		m, bad := mapping.Parse(o.Metadata.Name, there, here)
-		if bad != nil {
-			return nil, refused(v1alpha1.KindCluster, o.Metadata.Name, "%v", bad)
-		}
-		out = append(out, m)
+	if out, err = mapping.All(o.Metadata.Name, pairs); err != nil {
+		return nil, refused(v1alpha1.KindCluster, o.Metadata.Name, "%v", err)
 	}
-	slices.SortFunc(out, func(a, b mapping.Range) int {
-		return cmp.Or(b.There.Bits()-a.There.Bits(), a.There.Compare(b.There))
-	})
 	return out, nil
 }
 
@@ -166,14 +159,14 @@ func linked(family string, p netip.Prefix) bool {
 }
 
 // readNode checks an object, and makes a member of it.
-func readNode(raw json.RawMessage, seen time.Time) (n reach.Node, said roster.Said, err error) {
+func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 	var o nodeObject
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return n, said, refused(v1alpha1.KindClusterNode, "", "it cannot be read: %v", err)
+		return n, refused(v1alpha1.KindClusterNode, "", "it cannot be read: %v", err)
 	}
 	s, name := o.Spec, o.Metadata.Name
 	if name != v1alpha1.ClusterNodeName(s.ClusterName, s.NodeName) {
-		return n, said, refused(v1alpha1.KindClusterNode, name, "its name is not that of cluster %q and node %q",
+		return n, refused(v1alpha1.KindClusterNode, name, "its name is not that of cluster %q and node %q",
 			s.ClusterName, s.NodeName)
 	}
 	n.Name = reach.Name{Cluster: s.ClusterName, Node: s.NodeName}
@@ -181,7 +174,7 @@ func readNode(raw json.RawMessage, seen time.Time) (n reach.Node, said roster.Sa
 	for _, c := range s.PodCIDRs {
 		p, bad := parse(c)
 		if bad != nil {
-			return n, said, refused(v1alpha1.KindClusterNode, name, "%v", bad)
+			return n, refused(v1alpha1.KindClusterNode, name, "%v", bad)
 		}
 		n.Pods = append(n.Pods, p)
 	}
@@ -189,13 +182,13 @@ func readNode(raw json.RawMessage, seen time.Time) (n reach.Node, said roster.Sa
 		PublicKey: s.PublicKey, Overlay6: s.Overlay6, Overlay4: s.Overlay4, Endpoints: endpoints(s), Mesh: s.Mesh,
 		RelayCluster: s.RelayCluster, Relays: s.Relays}}}
 	m.Metadata.Name, m.Metadata.Generation = name, o.Metadata.Generation
-	if said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
-		return n, said, err
+	if n.said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
+		return n, err
 	}
-	n.Key = said.Facts.Key
+	n.Key, n.created = n.said.Facts.Key, o.Metadata.Created
 	// It is no Node of this cluster, whatever Nodes here are called.
-	said.Facts.Node, said.Facts.Nodename = name, ""
-	return n, said, nil
+	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
+	return n, nil
 }
 
 // endpoints are those that the node states, after its elastic address with each of their ports.

@@ -26,13 +26,13 @@ func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
 		pods[c.Name] = c.Pods
 	}
 	for _, raw := range nodes {
-		n, _, err := readNode(raw, time.Time{})
+		n, err := readNode(raw, time.Time{})
 		if err != nil {
 			problems = append(problems, fault.From(err).Explain())
 			continue
 		}
 		n.Pods = within(n.Pods, pods[n.Cluster])
-		v.Nodes = append(v.Nodes, n)
+		v.Nodes = append(v.Nodes, n.Node)
 	}
 	return v, problems
 }

@@ -33,6 +33,7 @@ const (
 	MemberNewer  = "MemberNewer"  // the version
 	Incompatible = "Incompatible" // the version
 	KindsMissing = "KindsMissing"
+	Unlinked     = "Unlinked" // at the host: it answers, and does not have the cluster
 	Heard        = "Heard"
 	Silent       = "Silent"
 	WithinBound  = "WithinBound"

@@ -5,6 +5,7 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -57,6 +58,23 @@ func Parse(cluster, there, here string) (r Range, err error) {
 		return r, fmt.Errorf("%s is larger than %s: a range is mapped to one of the same size, /%d", r.Here, r.There, there)
 	}
 	return r, nil
+}
+
+// All are the ranges of a cluster, the most specific ones first.
+//
+//	pairs: the ranges there, and those by which they are known here
+func All(cluster string, pairs map[string]string) (out []Range, err error) {
+	for there, here := range pairs {
+		r, err := Parse(cluster, there, here)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b Range) int {
+		return cmp.Or(cmp.Compare(b.There.Bits(), a.There.Bits()), a.There.Compare(b.There))
+	})
+	return out, nil
 }
 
 // ParseMap reads THERE=HERE.

@@ -6,11 +6,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,13 +17,16 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
+	calico "github.com/tombolo-io/tombolo/internal/link/pools"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // pools has Calico know the ranges of other clusters, as IPPools from which it gives no address (disabled): what pods
 // send to an address of a pool keeps its source, also where Calico decides in eBPF, which nftables do not see.
 type pools struct {
-	client client.Client // of the own cluster, without a cache
-	wanted []string      // at the last look
+	client client.Client  // of the own cluster, without a cache
+	wanted []netip.Prefix // at the last look
 	looked time.Time
 }
 
@@ -57,7 +59,7 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 
 // wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
 // what Calico was told before stays.
-func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
+func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix, told bool) {
 	switch cni {
 	case learn.Calico:
 		return foreign(cluster, all), true
@@ -68,7 +70,7 @@ func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told
 }
 
 // look compares Calico's pools with those that are wanted.
-func (p *pools) look(ctx context.Context, want []string) error {
+func (p *pools) look(ctx context.Context, want []netip.Prefix) error {
 	for _, kind := range calicoKinds {
 		m, err := p.client.RESTMapper().RESTMapping(kind)
 		if meta.IsNoMatchError(err) {
@@ -77,53 +79,53 @@ func (p *pools) look(ctx context.Context, want []string) error {
 		if err != nil {
 			return err
 		}
-		have := &unstructured.UnstructuredList{}
-		have.SetGroupVersionKind(m.GroupVersionKind.GroupVersion().WithKind(kind.Kind + "List"))
-		err = p.client.List(ctx, have, client.MatchingLabels{labelManagedBy: managedBy})
-		if err != nil {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(m.GroupVersionKind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := p.client.List(ctx, list); err != nil {
 			return err
 		}
-		return p.change(ctx, m.GroupVersionKind, want, have.Items)
+		var have []calico.Pool
+		for i := range list.Items {
+			have = append(have, poolOf(&list.Items[i]))
+		}
+		return p.change(ctx, m.GroupVersionKind, calico.Compare(want, have))
 	}
 	return nil
 }
 
-func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, want []string,
-	have []unstructured.Unstructured) error {
-	missing := map[string]bool{}
-	for _, cidr := range want {
-		missing[cidr] = true
-	}
-	for i := range have {
-		cidr, _, _ := unstructured.NestedString(have[i].Object, "spec", "cidr")
-		disabled, _, _ := unstructured.NestedBool(have[i].Object, "spec", "disabled")
-		if missing[cidr] && disabled {
-			delete(missing, cidr)
-		} else if err := p.client.Delete(ctx, &have[i]); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("IPPool %s: %w", have[i].GetName(), err)
+func poolOf(u *unstructured.Unstructured) calico.Pool {
+	cidr, _, _ := unstructured.NestedString(u.Object, "spec", "cidr")
+	disabled, _, _ := unstructured.NestedBool(u.Object, "spec", "disabled")
+	p, _ := netip.ParsePrefix(cidr)
+	return calico.Pool{Name: u.GetName(), CIDR: p, Disabled: disabled, Ours: calico.Ours(u.GetName(), cidr, u.GetLabels())}
+}
+
+func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, todo calico.Plan) error {
+	for _, name := range todo.Remove {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		u.SetName(name)
+		if err := p.client.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("IPPool %s: %w", name, err)
 		}
 	}
-	for _, cidr := range slices.Sorted(maps.Keys(missing)) {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr, "disabled": true,
-			"natOutgoing": false, "ipipMode": "Never", "vxlanMode": "Never"}}}
+	for _, cidr := range todo.Create {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr.String(),
+			"disabled": true, "natOutgoing": false, "ipipMode": "Never", "vxlanMode": "Never",
+			"blockSize": int64(calico.BlockSize(cidr))}}}
 		u.SetGroupVersionKind(kind)
-		u.SetName(poolName(cidr))
-		u.SetLabels(map[string]string{labelManagedBy: managedBy, "app.kubernetes.io/part-of": "tombolo"})
-		if err := p.client.Create(ctx, u); err != nil && !apierrors.IsAlreadyExists(err) {
+		u.SetName(calico.Name(cidr.String()))
+		u.SetLabels(calico.Labels())
+		if err := p.client.Create(ctx, u); err != nil {
 			return fmt.Errorf("IPPool %s: %w", u.GetName(), err)
 		}
 	}
-	return nil
-}
-
-// poolName is what a pool for a range is called.
-func poolName(cidr string) string {
-	return "tombolo-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr)
+	return todo.Err
 }
 
 // foreign are the accepted ranges of other clusters, as this one reaches them, while this one is linked itself.
-func foreign(cluster string, all linked) []string {
-	out := map[string]bool{}
+func foreign(cluster string, all linked) []netip.Prefix {
+	out := map[netip.Prefix]bool{}
 	if all.clusters[cluster] == nil {
 		return nil
 	}
@@ -131,19 +133,30 @@ func foreign(cluster string, all linked) []string {
 		if name == cluster || !meta.IsStatusConditionTrue(c.Status.Conditions, objects.ConditionRangesAccepted) {
 			continue
 		}
-		as := map[string]string{}
-		for _, m := range c.Status.Mapped {
-			as[string(m.CIDR)] = string(m.As)
+		pairs := map[string]string{}
+		for there, here := range c.Spec.GlobalCIDRsMap {
+			pairs[there] = string(here)
 		}
+		for _, m := range c.Status.Mapped {
+			pairs[string(m.CIDR)] = string(m.As)
+		}
+		mapped, err := mapping.All(name, pairs)
+		if err != nil {
+			continue // nodes do not reach it either
+		}
+		as := reach.Cluster{Name: name, Mapped: mapped}
 		for _, r := range slices.Concat(c.Status.PodCIDRs, c.Status.ServiceCIDRs) {
-			cidr := string(r.CIDR)
-			if mapped := as[cidr]; mapped != "" {
-				cidr = mapped
+			p, err := netip.ParsePrefix(string(r.CIDR))
+			if err != nil {
+				continue
 			}
-			if slices.Contains(c.Status.Accepted, cidr) {
-				out[cidr] = true
+			if p = as.Outside(p); slices.ContainsFunc(c.Status.Accepted, func(text string) bool {
+				a, err := netip.ParsePrefix(text)
+				return err == nil && a.Bits() <= p.Bits() && a.Contains(p.Addr())
+			}) {
+				out[p] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(out))
+	return slices.SortedFunc(maps.Keys(out), netip.Prefix.Compare)
 }

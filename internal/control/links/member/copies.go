@@ -95,6 +95,7 @@ func warned(there, own linked, cluster string, why trouble.Verdict, now time.Tim
 		return there
 	}
 	changed := of.DeepCopy()
+	changed.UID = "" // it may be the copy itself, which is held
 	meta.SetStatusCondition(&changed.Status.Conditions, notReached(own.clusters[cluster], why, now))
 	out := linked{maps.Clone(there.clusters), there.nodes}
 	out.clusters[cluster] = changed

@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
-	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
@@ -48,6 +47,7 @@ type loop struct {
 	leases  leases
 
 	stumbled bool // the host cluster did not take what was written last
+	held     held
 
 	last *share.Shared // what was decided last; nil: nothing since the start
 	told telling       // by the name of a node's object
@@ -72,8 +72,10 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		}
 	}
 	whole := from != nil
+	var soon time.Duration
 	if l.there.copies {
-		if err := l.copy(ctx, all, whole, away); err != nil {
+		var err error
+		if soon, err = l.copy(ctx, all, whole, away); err != nil {
 			l.failed(partCopies, err) // the host cluster gets to know what happens here in any case
 		} else {
 			l.notes.say(partCopies, nil)
@@ -97,7 +99,15 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	if l.notes.fails(partCopies) {
 		return retry
 	}
-	return again
+	return sooner(again, soon)
+}
+
+// sooner is the shorter one of two times; 0: none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 func (l *loop) failed(part string, err error) time.Duration {
@@ -105,21 +115,27 @@ func (l *loop) failed(part string, err error) time.Duration {
 	return retry
 }
 
-// copy has the own cluster have what the host cluster has.
-func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) error {
+// copy has the own cluster have what the host cluster has. It says when to look again; 0: there is no need.
+func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) (again time.Duration, err error) {
 	own, err := readLinked(ctx, l.reader.ours)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	switch now := time.Now(); {
+	now := time.Now()
+	switch {
 	case !whole && away != nil:
-		return do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
+		return 0, do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
 	case !whole:
-		return nil
-	case away != nil:
-		all = warned(all, own, l.cfg.Cluster, unreached(away), now)
+		return 0, nil
 	}
-	return do(ctx, l.own, copied(all, own, l.cfg.Cluster))
+	lost := all.clusters[l.cfg.Cluster] == nil
+	all, l.held, again = l.held.hold(all, own, l.cfg.Cluster, now)
+	if away != nil {
+		all = warned(all, own, l.cfg.Cluster, unreached(away), now)
+	} else if lost {
+		all = warned(all, own, l.cfg.Cluster, unlinked(l.cfg.Cluster), now)
+	}
+	return again, do(ctx, l.own, copied(all, own, l.cfg.Cluster))
 }
 
 // state has the host cluster have what this cluster states. It says when to look again.
@@ -127,7 +143,6 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
 	if of == nil { // it is not linked, or no longer
 		l.last, l.told = nil, telling{cluster: l.cfg.Cluster, version: l.told.version}
-		l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
 		changes, _ := stated(l.told, share.Shared{}, all, time.Now())
 		if err := do(ctx, l.there.client, changes); err != nil {
 			return retry, err

@@ -225,25 +225,46 @@ func (f *federation) hostAway(t *testing.T) {
 	}
 }
 
+// clusterGoes: the others forget it. It keeps what it knows itself, and says why: the host may have lost its objects.
 func (f *federation) clusterGoes(t *testing.T) {
 	f.b.create(t, "{apiVersion: tombolo.dev/v1alpha1, kind: Cluster, metadata: {name: mine}, spec: {}}")
 	f.host.remove(t, &objects.Cluster{}, "a")
-	f.has(t, "its nodes go", "b.b1 NotReady, b.b2 Ready, c.c1", f.host, f.a, f.b)
-	eventually(t, "and its Cluster, and nobody else's", func() string {
-		var out []string
-		for _, x := range []*api{f.a, f.b} {
-			all, err := readLinked(t.Context(), x)
-			if err != nil {
-				t.Fatal(err)
+	f.has(t, "its nodes go", "b.b1 NotReady, b.b2 Ready, c.c1", f.host, f.b)
+	has := func(want string) func() string {
+		return func() string {
+			var out []string
+			for _, x := range []*api{f.a, f.b} {
+				all, err := readLinked(t.Context(), x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name := range all.clusters {
+					out = append(out, x.name+" has "+name)
+				}
 			}
-			for name := range all.clusters {
-				out = append(out, x.name+" has "+name)
+			slices.Sort(out)
+			if got := strings.Join(out, ", "); got != want {
+				return got
 			}
+			return ""
 		}
-		slices.Sort(out)
-		if got := strings.Join(out, ", "); got != "a has b, b has b, b has mine" {
-			return got
+	}
+	eventually(t, "and its Cluster, and nobody else's", has("a has a, a has b, b has b, b has mine"))
+	f.a.says(t, "a", objects.ConditionHostReached, "False Unlinked", "run 'tombolo link unjoin a' here")
+	f.host.remove(t, &objects.Cluster{}, "b")
+	f.b.says(t, "b", objects.ConditionHostReached, "False Unlinked", "run 'tombolo link unjoin b' here")
+	if wrong := has("a has a, a has b, b has b, b has mine")(); wrong != "" {
+		t.Errorf("after the host has lost all: %s", wrong)
+	}
+	f.host.create(t, linkedClusters)
+	eventually(t, "the host has them again", func() string {
+		for _, x := range []*api{f.a, f.b} {
+			c := f.cluster(t, x, x.name)
+			if meta.FindStatusCondition(c.Status.Conditions, objects.ConditionHostReached) != nil {
+				return "it says that the host cluster is not reached"
+			}
 		}
 		return ""
 	})
+	f.has(t, "and the nodes come back", "a.a1 Ready, a.a2 Ready, b.b1 NotReady, b.b2 Ready", f.host, f.a, f.b)
 }

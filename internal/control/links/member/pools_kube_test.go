@@ -65,15 +65,22 @@ func (f *federation) calico(t *testing.T) {
 	eventually(t, "and forgets it", has(own))
 	f.change(t, "a", fmt.Sprintf(accepted, `["10.1.0.0/16"]`, "True"), true)
 	eventually(t, "and knows it again", has(own, "tombolo-10-1-0-0-16 10.1.0.0/16 true"))
+	byHand := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": "10.9.0.0/16"}}}
+	byHand.SetGroupVersionKind(pool)
+	byHand.SetName("by-hand")
+	byHand.SetLabels(map[string]string{labelManagedBy: managedBy})
+	if err := f.b.Create(t.Context(), byHand); err != nil {
+		t.Fatal(err)
+	}
 	f.b.remove(t, bareOf(pool), "default-ipv4-ippool")
 	f.change(t, "b", `{"spec":{"cni":"auto"}}`, false)
 	f.host.says(t, "b", objects.ConditionCNIKnown, "False CNIUnknown", "name it in spec.cni; IPPools of Calico")
-	if wrong := has("tombolo-10-1-0-0-16 10.1.0.0/16 true")(); wrong != "" {
+	if wrong := has("by-hand 10.9.0.0/16 false", "tombolo-10-1-0-0-16 10.1.0.0/16 true")(); wrong != "" {
 		t.Errorf("while the CNI cannot be told: %s", wrong)
 	}
 	f.change(t, "b", `{"spec":{"cni":"other"}}`, false)
 	f.host.says(t, "b", objects.ConditionCNIKnown, "True Told", "other, by spec.cni")
-	eventually(t, "without Calico it goes", has())
+	eventually(t, "without Calico it goes, and somebody else's stays", has("by-hand 10.9.0.0/16 false"))
 }
 
 // change patches a Cluster at the host cluster.

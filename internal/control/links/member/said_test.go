@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
 	"github.com/tombolo-io/tombolo/internal/link/trouble"
@@ -23,12 +24,17 @@ func TestWantedPools(t *testing.T) {
 	all.clusters["b"].Status = objects.ClusterStatus{PodCIDRs: []objects.LearnedRange{{CIDR: "10.2.0.0/16"}},
 		Accepted: []string{"10.2.0.0/16"}, Conditions: []metav1.Condition{{Type: objects.ConditionRangesAccepted,
 			Status: metav1.ConditionTrue}}}
+	wide := nothing().put("a", "x", "h", false).put("b", "y", "i", false)
+	all.clusters["b"].Status.DeepCopyInto(&wide.clusters["b"].Status)
+	wide.clusters["b"].Spec.GlobalCIDRsMap = map[string]v1alpha1.Range{"10.0.0.0/14": "240.8.0.0/14"}
+	wide.clusters["b"].Status.Accepted = []string{"240.8.0.0/14"}
 	for name, c := range map[string]struct {
 		cni  learn.CNI
 		all  linked
 		want string
 	}{
 		"Calico":                  {learn.Calico, all, "[10.2.0.0/16] true"},
+		"a wider map":             {learn.Calico, wide, "[240.10.0.0/16] true"},
 		"another CNI":             {learn.Flannel, all, "[] true"},
 		"the user names another":  {"other", all, "[] true"},
 		"it cannot be told":       {learn.Unknown, all, "[] false"},
