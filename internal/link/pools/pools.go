@@ -11,14 +11,15 @@ import (
 	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // Pool is what is read of an IPPool.
 type Pool struct {
 	Name     string
-	CIDR     netip.Prefix // not valid: it cannot be read
-	Disabled bool         // no pod gets an address of it
-	Ours     bool         // by Ours
+	CIDR     string
+	Disabled bool // no pod gets an address of it
+	Ours     bool // by Ours
 }
 
 // Labels are those of the pools that a member's controller makes.
@@ -42,28 +43,73 @@ func Ours(name, cidr string, labels map[string]string) bool {
 }
 
 // BlockSize is that of a pool (bits of a prefix). Calico has blocks of 64 addresses unless the pool says otherwise, and
-// refuses a pool that is smaller than one.
-func BlockSize(cidr netip.Prefix) int { return max(cidr.Addr().BitLen()-6, cidr.Bits()) }
+// refuses a pool that is smaller than one. 0: the range cannot be read.
+func BlockSize(cidr string) int {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return 0
+	}
+	return max(p.Addr().BitLen()-6, p.Bits())
+}
+
+// Cluster is another cluster that is accepted, with ranges as its objects have them.
+type Cluster struct {
+	Name     string
+	Ranges   []string          // of its pods and Services, by its own addresses
+	Maps     map[string]string // its globalCIDRsMap
+	Accepted []string
+}
+
+// Ranges are those of other clusters as this one reaches them, in order.
+func Ranges(others []Cluster) (out []string) {
+	for _, c := range others {
+		mapped, err := mapping.All(c.Name, c.Maps)
+		if err != nil {
+			continue // nodes do not reach it either
+		}
+		for _, text := range c.Ranges {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				continue
+			}
+			for _, m := range mapped {
+				if as, ok := m.Out(p); ok {
+					p = as
+					break
+				}
+			}
+			accepted := slices.ContainsFunc(c.Accepted, func(of string) bool { return within(p, of) })
+			if accepted && !slices.Contains(out, p.String()) {
+				out = append(out, p.String())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
 
 // Plan is what has to be done so that Calico knows ranges.
 type Plan struct {
-	Create []netip.Prefix
+	Create []string // ranges
 	Remove []string // names
 	Err    error    // why there is none for a range
 }
 
 // Compare plans. A range within a pool of somebody else needs none of ours.
-func Compare(want []netip.Prefix, have []Pool) (out Plan) {
-	missing, taken := map[netip.Prefix]bool{}, map[string]bool{}
-	for _, p := range want {
-		missing[p] = true
+func Compare(want []string, have []Pool) (out Plan) {
+	missing, taken := map[string]bool{}, map[string]bool{}
+	for _, cidr := range want {
+		missing[cidr] = true
 	}
 	for _, h := range have {
 		if h.Ours {
 			continue
 		}
 		taken[h.Name] = true
-		maps.DeleteFunc(missing, func(p netip.Prefix, _ bool) bool { return h.CIDR.IsValid() && within(p, h.CIDR) })
+		maps.DeleteFunc(missing, func(cidr string, _ bool) bool {
+			p, err := netip.ParsePrefix(cidr)
+			return err == nil && within(p, h.CIDR)
+		})
 	}
 	for _, h := range have {
 		switch {
@@ -73,16 +119,21 @@ func Compare(want []netip.Prefix, have []Pool) (out Plan) {
 			out.Remove = append(out.Remove, h.Name)
 		}
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(missing), netip.Prefix.Compare) {
-		if name := Name(p.String()); taken[name] {
+	for _, cidr := range slices.Sorted(maps.Keys(missing)) {
+		if name := Name(cidr); taken[name] {
 			out.Err = fault.Newf(fault.CodeLinkRefused, "IPPool %s", name).
-				Whyf("it is not tombolo's, and it does not cover %s, a range of another cluster", p).
-				Hint("give it another name, or have it cover %s: until then Calico may change the source of what pods send there", p)
+				Whyf("it is not tombolo's, and it does not cover %s, a range of another cluster", cidr).
+				Hint("give it another name, or have it cover %s: until then Calico may change the source of what pods "+
+					"send there", cidr)
 			continue
 		}
-		out.Create = append(out.Create, p)
+		out.Create = append(out.Create, cidr)
 	}
 	return out
 }
 
-func within(p, of netip.Prefix) bool { return of.Bits() <= p.Bits() && of.Contains(p.Addr()) }
+// within reports whether a range is a part of another one, or all of it.
+func within(p netip.Prefix, of string) bool {
+	o, err := netip.ParsePrefix(of)
+	return err == nil && o.Bits() <= p.Bits() && o.Contains(p.Addr())
+}

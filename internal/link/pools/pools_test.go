@@ -4,7 +4,6 @@ package pools_test
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -12,28 +11,28 @@ import (
 )
 
 func TestCompare(t *testing.T) {
-	a, b := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd10:2::/64")
-	pool := func(p netip.Prefix, ours bool) pools.Pool {
-		return pools.Pool{Name: pools.Name(p.String()), CIDR: p, Disabled: true, Ours: ours}
+	const a, b = "10.1.0.0/16", "fd10:2::/64"
+	pool := func(p string, ours bool) pools.Pool {
+		return pools.Pool{Name: pools.Name(p), CIDR: p, Disabled: true, Ours: ours}
 	}
 	enabled := pool(a, true)
 	enabled.Disabled = false
-	other := pools.Pool{Name: "theirs", CIDR: netip.MustParsePrefix("10.0.0.0/8")}
+	other := pools.Pool{Name: "theirs", CIDR: "10.0.0.0/8"}
 	for name, c := range map[string]struct {
-		want []netip.Prefix
+		want []string
 		have []pools.Pool
 		is   string
 	}{
-		"new":                     {[]netip.Prefix{a, b}, nil, "create [10.1.0.0/16 fd10:2::/64] remove [] <nil>"},
-		"as it is":                {[]netip.Prefix{a, b}, []pools.Pool{pool(a, true), pool(b, true)}, "create [] remove [] <nil>"},
+		"new":                     {[]string{a, b}, nil, "create [10.1.0.0/16 fd10:2::/64] remove [] <nil>"},
+		"as it is":                {[]string{a, b}, []pools.Pool{pool(a, true), pool(b, true)}, "create [] remove [] <nil>"},
 		"gone":                    {nil, []pools.Pool{pool(a, true), other}, "create [] remove [tombolo-10-1-0-0-16] <nil>"},
-		"enabled by somebody":     {[]netip.Prefix{a}, []pools.Pool{enabled}, "create [10.1.0.0/16] remove [tombolo-10-1-0-0-16] <nil>"},
-		"covered by others":       {[]netip.Prefix{a}, []pools.Pool{other}, "create [] remove [] <nil>"},
-		"covered by others later": {[]netip.Prefix{a}, []pools.Pool{pool(a, true), other}, "create [] remove [tombolo-10-1-0-0-16] <nil>"},
-		"somebody's, the same":    {[]netip.Prefix{a}, []pools.Pool{pool(a, false)}, "create [] remove [] <nil>"},
-		"somebody's name": {[]netip.Prefix{a, b}, []pools.Pool{{Name: "tombolo-10-1-0-0-16", CIDR: b}},
+		"enabled by somebody":     {[]string{a}, []pools.Pool{enabled}, "create [10.1.0.0/16] remove [tombolo-10-1-0-0-16] <nil>"},
+		"covered by others":       {[]string{a}, []pools.Pool{other}, "create [] remove [] <nil>"},
+		"covered by others later": {[]string{a}, []pools.Pool{pool(a, true), other}, "create [] remove [tombolo-10-1-0-0-16] <nil>"},
+		"somebody's, the same":    {[]string{a}, []pools.Pool{pool(a, false)}, "create [] remove [] <nil>"},
+		"somebody's name": {[]string{a, b}, []pools.Pool{{Name: "tombolo-10-1-0-0-16", CIDR: b}},
 			"create [] remove [] link_refused"},
-		"somebody's that cannot be read": {[]netip.Prefix{a}, []pools.Pool{{Name: "x"}}, "create [10.1.0.0/16] remove [] <nil>"},
+		"somebody's that cannot be read": {[]string{a}, []pools.Pool{{Name: "x", CIDR: "7"}}, "create [10.1.0.0/16] remove [] <nil>"},
 	} {
 		p := pools.Compare(c.want, c.have)
 		err := "<nil>"
@@ -50,7 +49,7 @@ func TestCompare(t *testing.T) {
 func TestBlockSize(t *testing.T) {
 	for cidr, want := range map[string]int{"10.0.0.0/8": 26, "10.0.0.0/26": 26, "10.0.0.0/29": 29, "10.0.0.1/32": 32,
 		"fd00::/48": 122, "fd00::/125": 125, "fd00::1/128": 128} {
-		if got := pools.BlockSize(netip.MustParsePrefix(cidr)); got != want {
+		if got := pools.BlockSize(cidr); got != want {
 			t.Errorf("%s: %d, want %d", cidr, got, want)
 		}
 	}
@@ -61,5 +60,18 @@ func TestOurs(t *testing.T) {
 	byHand := map[string]string{"app.kubernetes.io/managed-by": "tombolo"}
 	if !pools.Ours(name, cidr, pools.Labels()) || pools.Ours(name, cidr, byHand) || pools.Ours(name, "10.2.0.0/16", pools.Labels()) {
 		t.Error("a pool is ours by labels, and by a name that fits its range")
+	}
+}
+
+// TestRanges: as nodes have it, a map may be wider than a range, and only what is accepted counts.
+func TestRanges(t *testing.T) {
+	c := pools.Cluster{Name: "b", Ranges: []string{"10.1.0.0/16", "10.9.0.0/16", "fd01::/48", "x"},
+		Maps: map[string]string{"10.0.0.0/14": "240.8.0.0/14"}, Accepted: []string{"240.8.0.0/14", "fd00::/8"}}
+	if got := fmt.Sprint(pools.Ranges([]pools.Cluster{c, c})); got != "[240.9.0.0/16 fd01::/48]" {
+		t.Errorf("%s", got)
+	}
+	c.Maps["10.9.0.0/16"] = "240.9.0.0/24"
+	if got := pools.Ranges([]pools.Cluster{c}); got != nil {
+		t.Errorf("of a map that cannot be read: %v", got)
 	}
 }

@@ -5,8 +5,6 @@ package member
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -18,15 +16,13 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 	calico "github.com/tombolo-io/tombolo/internal/link/pools"
-	"github.com/tombolo-io/tombolo/internal/link/reach"
-	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // pools has Calico know the ranges of other clusters, as IPPools from which it gives no address (disabled): what pods
 // send to an address of a pool keeps its source, also where Calico decides in eBPF, which nftables do not see.
 type pools struct {
-	client client.Client  // of the own cluster, without a cache
-	wanted []netip.Prefix // at the last look
+	client client.Client // of the own cluster, without a cache
+	wanted []string      // at the last look
 	looked time.Time
 }
 
@@ -59,7 +55,7 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 
 // wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
 // what Calico was told before stays.
-func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix, told bool) {
+func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
 	switch cni {
 	case learn.Calico:
 		return foreign(cluster, all), true
@@ -70,7 +66,7 @@ func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix
 }
 
 // look compares Calico's pools with those that are wanted.
-func (p *pools) look(ctx context.Context, want []netip.Prefix) error {
+func (p *pools) look(ctx context.Context, want []string) error {
 	for _, kind := range calicoKinds {
 		m, err := p.client.RESTMapper().RESTMapping(kind)
 		if meta.IsNoMatchError(err) {
@@ -96,8 +92,8 @@ func (p *pools) look(ctx context.Context, want []netip.Prefix) error {
 func poolOf(u *unstructured.Unstructured) calico.Pool {
 	cidr, _, _ := unstructured.NestedString(u.Object, "spec", "cidr")
 	disabled, _, _ := unstructured.NestedBool(u.Object, "spec", "disabled")
-	p, _ := netip.ParsePrefix(cidr)
-	return calico.Pool{Name: u.GetName(), CIDR: p, Disabled: disabled, Ours: calico.Ours(u.GetName(), cidr, u.GetLabels())}
+	return calico.Pool{Name: u.GetName(), CIDR: cidr, Disabled: disabled,
+		Ours: calico.Ours(u.GetName(), cidr, u.GetLabels())}
 }
 
 func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, todo calico.Plan) error {
@@ -110,11 +106,11 @@ func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, todo c
 		}
 	}
 	for _, cidr := range todo.Create {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr.String(),
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr,
 			"disabled": true, "natOutgoing": false, "ipipMode": "Never", "vxlanMode": "Never",
 			"blockSize": int64(calico.BlockSize(cidr))}}}
 		u.SetGroupVersionKind(kind)
-		u.SetName(calico.Name(cidr.String()))
+		u.SetName(calico.Name(cidr))
 		u.SetLabels(calico.Labels())
 		if err := p.client.Create(ctx, u); err != nil {
 			return fmt.Errorf("IPPool %s: %w", u.GetName(), err)
@@ -124,39 +120,26 @@ func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, todo c
 }
 
 // foreign are the accepted ranges of other clusters, as this one reaches them, while this one is linked itself.
-func foreign(cluster string, all linked) []netip.Prefix {
-	out := map[netip.Prefix]bool{}
+func foreign(cluster string, all linked) []string {
 	if all.clusters[cluster] == nil {
 		return nil
 	}
+	var others []calico.Cluster
 	for name, c := range all.clusters {
 		if name == cluster || !meta.IsStatusConditionTrue(c.Status.Conditions, objects.ConditionRangesAccepted) {
 			continue
 		}
-		pairs := map[string]string{}
+		other := calico.Cluster{Name: name, Maps: map[string]string{}, Accepted: c.Status.Accepted}
 		for there, here := range c.Spec.GlobalCIDRsMap {
-			pairs[there] = string(here)
+			other.Maps[there] = string(here)
 		}
 		for _, m := range c.Status.Mapped {
-			pairs[string(m.CIDR)] = string(m.As)
+			other.Maps[string(m.CIDR)] = string(m.As)
 		}
-		mapped, err := mapping.All(name, pairs)
-		if err != nil {
-			continue // nodes do not reach it either
-		}
-		as := reach.Cluster{Name: name, Mapped: mapped}
 		for _, r := range slices.Concat(c.Status.PodCIDRs, c.Status.ServiceCIDRs) {
-			p, err := netip.ParsePrefix(string(r.CIDR))
-			if err != nil {
-				continue
-			}
-			if p = as.Outside(p); slices.ContainsFunc(c.Status.Accepted, func(text string) bool {
-				a, err := netip.ParsePrefix(text)
-				return err == nil && a.Bits() <= p.Bits() && a.Contains(p.Addr())
-			}) {
-				out[p] = true
-			}
+			other.Ranges = append(other.Ranges, string(r.CIDR))
 		}
+		others = append(others, other)
 	}
-	return slices.SortedFunc(maps.Keys(out), netip.Prefix.Compare)
+	return calico.Ranges(others)
 }

@@ -20,11 +20,12 @@ const missedFor = 5 * time.Second
 type held map[types.UID]time.Time
 
 // hold adds to what the host cluster has those copies that stay. A host cluster without the own Cluster is not taken
-// at its word: all copies stay until it has one again, or this cluster is unlinked. It says when to look again; 0: there
-// is no need.
+// at its word: all copies stay until it has one again, or this cluster is unlinked. It says when to look again; 0:
+// there is no need.
 //
 //	there, own: as in copied
-func (h held) hold(there, own linked, cluster string, now time.Time) (out linked, next held, again time.Duration) {
+func (h held) hold(there, own linked, cluster string, now time.Time) (
+	out linked, next held, again time.Duration) {
 	out, next = linked{maps.Clone(there.clusters), maps.Clone(there.nodes)}, held{}
 	lost := there.clusters[cluster] == nil
 	stays := func(id types.UID) bool {
@@ -58,6 +59,6 @@ func (h held) hold(there, own linked, cluster string, now time.Time) (out linked
 func unlinked(cluster string) trouble.Verdict {
 	return trouble.Verdict{Status: trouble.No, Reason: trouble.Unlinked, Message: fmt.Sprintf("the host cluster has no "+
 		"Cluster %s: it was unlinked there, or the host has lost its objects. What is known of other clusters stays. If it "+
-		"was unlinked, run 'tombolo link unjoin %s' here; else restore the objects at the host, or join again with a new line",
-		cluster, cluster)}
+		"was unlinked, run 'tombolo link unjoin %s' here; else restore the objects at the host, or join again with a new "+
+		"line", cluster, cluster)}
 }
