@@ -52,3 +52,18 @@ func run(t *testing.T, g qemu.Guest) {
 			strings.Join(report.Stray, "\n"))
 	}
 }
+
+// TestKernelIPsec: what the mesh does with the kernel's IPsec, in a kernel that has it, and what it says in one that does
+// not.
+func TestKernelIPsec(t *testing.T) {
+	in := func(test string, modules ...string) qemu.Step {
+		return qemu.Step{Modules: modules, Package: "./test/lab/kernel", Tags: "lab,guest", Test: "^" + test + "$"}
+	}
+	ciphers := []string{"gcm", "ghash-generic", "ctr", "seqiv", "drbg", "chacha20poly1305", "chacha_generic",
+		"poly1305_generic", "authenc", "cbc", "echainiv"} // the last three are for what others have
+	run(t, qemu.Guest{Within: 8 * time.Minute, Steps: []qemu.Step{
+		in("TestWithoutIPsec", network...),
+		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
+		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
+	}})
+}

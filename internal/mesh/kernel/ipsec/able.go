@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipsec
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+)
+
+// part is something that the kernel needs, and the modules that have it where it is not built in.
+type part struct {
+	what    string
+	modules string
+	try     func(*Device) error
+}
+
+// parts are tried in this order, each on its own.
+var parts = []part{
+	{"ESP over IPv4", "esp4 " + crypto, tryState("192.0.2.1", "192.0.2.2", AES)},
+	{"ESP over IPv6", "esp6 " + crypto, tryState("2001:db8::1", "2001:db8::2", AES)},
+}
+
+// crypto are the modules of AES-256-GCM with the sequence numbers of ESP.
+const crypto = "gcm ghash-generic ctr seqiv drbg"
+
+// Able says what the kernel lacks for IPsec, by name and with the command that loads it. It tries in a network
+// namespace of its own, which goes with it: nothing of this machine is changed, but that the kernel loads modules if it
+// can.
+func Able() *fault.Fault {
+	lacks, err := able()
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Because(err).
+			Hint("run it as root, or give it CAP_NET_ADMIN and CAP_SYS_ADMIN")
+	case err != nil:
+		return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Because(err)
+	case len(lacks) == 0:
+		return nil
+	}
+	var what, modules []string
+	for _, p := range lacks {
+		what, modules = append(what, p.what), append(modules, p.modules)
+	}
+	return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Whyf("it lacks %s", strings.Join(what, ", ")).
+		Hint("load it with modprobe -a %s, or use a kernel that has it, or set mesh.engine to another one: identity and "+
+			"peers stay the same", strings.Join(modules, " "))
+}
+
+func able() (lacks []part, err error) {
+	runtime.LockOSThread()
+	here, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer here.Close()
+	alone, err := netns.New()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer alone.Close()
+	defer func() {
+		if back := netns.Set(here); back != nil { // the thread ends with its goroutine, and serves nobody else
+			err = errors.Join(err, back)
+			return
+		}
+		runtime.UnlockOSThread()
+	}()
+	d, err := Open(Settings{Link: "tombolo", ID: 1, MTU: 1280})
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return nil, err
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return []part{{"links of kind xfrm", "xfrm_interface", nil}}, nil
+	case err != nil:
+		return []part{{"XFRM", needs, nil}}, nil
+	}
+	defer d.close()
+	if _, err := d.policies(); err != nil {
+		return []part{{"XFRM", needs, nil}}, nil
+	}
+	for _, p := range parts {
+		if p.try(d) != nil {
+			lacks = append(lacks, p)
+		}
+	}
+	return lacks, nil
+}
+
+// tryState has a state be made. Nobody can send by it: the namespace has no other link.
+func tryState(from, to string, c Cipher) func(*Device) error {
+	return func(d *Device) error {
+		var key [KeyBytes]byte
+		if _, err := rand.Read(key[:]); err != nil {
+			return err
+		}
+		return d.Add(State{Name: Name{netip.MustParseAddr(to), 0x100}, Peer: 1, From: netip.MustParseAddr(from), Cipher: c,
+			Key: NewKey(key)})
+	}
+}
