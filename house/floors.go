@@ -104,6 +104,7 @@ func withEffects() []Package {
 		{"internal/base/echo", Hands, true, "echo requests to one address"},
 		{"internal/link/probe", Hands, false, "echoes and questions to linked clusters, and what the kernel is set to"},
 		{"internal/mesh/portmap", Hands, false, "port mappings of the router"},
+		{"internal/mesh/keyexchange", Hands, false, "keys of IPsec over a connection between two nodes"},
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},
 		{"internal/mesh/tunnel", Hands, true,
 			"WireGuard over one socket and a TUN: the packets of the mesh; the kernel's engine uses its types"},

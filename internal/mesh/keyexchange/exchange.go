@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keyexchange
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/secret"
+)
+
+// KeyBytes are those of a key: 32, and 4 of salt (RFC 4106 section 8.1, RFC 7634 section 2).
+const KeyBytes = 32 + 4
+
+// Key is that of one direction. It prints as nothing.
+type Key struct{ secret.Value[[KeyBytes]byte] }
+
+// label names what the exporter is used for (RFC 8446 section 7.5).
+const label = "EXPORTER-tombolo-ipsec-1"
+
+// Conn is a connection after its handshake. The caller bounds how long an exchange may take, by a deadline of it.
+type Conn interface {
+	io.ReadWriter
+	ConnectionState() tls.ConnectionState
+}
+
+// Tunnel is what an exchange has agreed on: a node receives by In, and sends by Out.
+type Tunnel struct {
+	In, Out uint32 // SPIs: each is chosen by who receives
+	Epoch   uint64
+}
+
+// States are where keys go. What it installs counts at once; an error ends the exchange.
+type States interface {
+	// SPI is a new one by which this node can receive.
+	SPI() (uint32, error)
+	Receive(spi uint32, k Key) error
+	Send(spi uint32, k Key) error
+}
+
+// Initiate is the part of who has opened the connection.
+//
+//	epoch: of this exchange, for people and against mistakes; both ends have it
+func Initiate(c Conn, own Identity, epoch uint64, s States) (t Tunnel, err error) {
+	x, err := newExchange(c, own, s)
+	if err != nil {
+		return t, err
+	}
+	t.Epoch = epoch
+	if t.In, err = x.receive(epoch); err != nil {
+		return t, err
+	}
+	if err := x.write(message{offer, epoch, t.In}); err != nil {
+		return t, err
+	}
+	m, err := x.read(answer, epoch)
+	if err != nil {
+		return t, err
+	}
+	if t.Out = m.spi; t.Out == t.In {
+		return t, mismatch("both ends receive by SPI %#x", t.In)
+	}
+	if err := x.send(epoch, t.Out); err != nil {
+		return t, err
+	}
+	return t, x.write(message{done, epoch, t.Out})
+}
+
+// Respond is the part of the other one. Its error says nothing of whether the initiator already sends by the new keys:
+// what was installed stays until the caller removes it.
+func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
+	x, err := newExchange(c, own, s)
+	if err != nil {
+		return t, err
+	}
+	m, err := x.readAny(offer)
+	if err != nil {
+		return t, err
+	}
+	t.Epoch, t.Out = m.epoch, m.spi
+	if t.In, err = x.receive(t.Epoch); err != nil {
+		return t, err
+	}
+	if t.In == t.Out {
+		return t, mismatch("both ends receive by SPI %#x", t.In)
+	}
+	if err := x.send(t.Epoch, t.Out); err != nil {
+		return t, err
+	}
+	if err := x.write(message{answer, t.Epoch, t.In}); err != nil {
+		return t, err
+	}
+	m, err = x.read(done, t.Epoch)
+	if err == nil && m.spi != t.In {
+		err = mismatch("the end of it is about SPI %#x, want %#x", m.spi, t.In)
+	}
+	return t, err
+}
+
+type exchange struct {
+	conn      Conn
+	states    States
+	tls       tls.ConnectionState
+	own, peer Pin
+}
+
+func newExchange(c Conn, own Identity, s States) (*exchange, error) {
+	x := &exchange{conn: c, states: s, tls: c.ConnectionState(), own: own.Pin()}
+	var err error
+	switch x.peer, err = Peer(x.tls); {
+	case err != nil:
+		return nil, err
+	case x.peer == x.own:
+		return nil, fault.New(fault.CodeSelf, "keys for a tunnel").Whyf("the other end has this node's own key")
+	case x.tls.Version != tls.VersionTLS13 || x.tls.DidResume || x.tls.NegotiatedProtocol != protocol:
+		return nil, mismatch("the connection is not a full handshake of TLS 1.3 for %s", protocol)
+	}
+	return x, nil
+}
+
+// receive has this node receive by a new SPI.
+func (x *exchange) receive(epoch uint64) (uint32, error) {
+	spi, err := x.states.SPI()
+	if err != nil {
+		return 0, err
+	}
+	k, err := x.key(epoch, spi, x.peer, x.own)
+	if err != nil {
+		return 0, err
+	}
+	return spi, x.states.Receive(spi, k)
+}
+
+// send has this node send by the peer's SPI.
+func (x *exchange) send(epoch uint64, spi uint32) error {
+	k, err := x.key(epoch, spi, x.own, x.peer)
+	if err != nil {
+		return err
+	}
+	return x.states.Send(spi, k)
+}
+
+// key is that of packets from one end to the other.
+func (x *exchange) key(epoch uint64, spi uint32, from, to Pin) (Key, error) {
+	context := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, epoch), spi)
+	context = append(append(context, from[:]...), to[:]...)
+	material, err := x.tls.ExportKeyingMaterial(label, context, KeyBytes)
+	if err != nil {
+		return Key{}, fault.New(fault.CodeInternal, "keys for a tunnel").Because(err)
+	}
+	k := [KeyBytes]byte(material)
+	clear(material)
+	return Key{secret.Hide(&k)}, nil
+}
+
+func (x *exchange) write(m message) error {
+	if _, err := x.conn.Write(m.bytes()); err != nil {
+		return fault.New(fault.CodeSessionLost, "keys for a tunnel").Because(err)
+	}
+	return nil
+}
+
+func (x *exchange) readAny(want kind) (message, error) {
+	var b [messageBytes]byte
+	if _, err := io.ReadFull(x.conn, b[:]); err != nil {
+		return message{}, fault.New(fault.CodeSessionLost, "keys for a tunnel").Because(err)
+	}
+	return parse(b, want)
+}
+
+func (x *exchange) read(want kind, epoch uint64) (message, error) {
+	m, err := x.readAny(want)
+	if err == nil && m.epoch != epoch {
+		err = mismatch("a message is of epoch %d, want %d", m.epoch, epoch)
+	}
+	return m, err
+}
+
+func mismatch(why string, args ...any) *fault.Fault {
+	return fault.New(fault.CodeRequest, "keys for a tunnel").Whyf(why, args...).
+		Hint("both nodes try again by themselves; if that lasts, compare their versions")
+}
