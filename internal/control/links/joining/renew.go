@@ -54,7 +54,8 @@ func (p *place) renew(ctx context.Context, o invite.TokenOrder, tell *teller) er
 // of an earlier account of that name: then it has the wrong token, or was removed.
 //
 //	docs: those that were applied, the Secret among them
-func (p *place) tokened(ctx context.Context, o invite.TokenOrder, docs []*unstructured.Unstructured, tell *teller) error {
+func (p *place) tokened(ctx context.Context, o invite.TokenOrder, docs []*unstructured.Unstructured,
+	tell *teller) error {
 	tell.waits("waiting for the member's token")
 	var account corev1.ServiceAccount
 	if err := p.Get(ctx, client.ObjectKey{Namespace: accounts, Name: o.Cluster}, &account); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -67,7 +66,7 @@ func (x *api) started(t *testing.T) string {
 	return out
 }
 
-// renewed replaces the token of a cluster that has joined, and the secret of the mesh.
+// renewed replaces the token of a cluster that has joined; its nodes keep their secret.
 func renewed(t *testing.T, there, west *api) {
 	t.Helper()
 	line := func(flags ...string) (line, said string) {
@@ -85,10 +84,6 @@ func renewed(t *testing.T, there, west *api) {
 	}
 	if line(); there.secret(t, "tombolo-links", "west", "token") != token || there.as(t, token) != nil {
 		t.Error("another line locks out a cluster that has joined")
-	}
-	mesh := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "tombolo-link-join", Name: "mesh-secret"}}
-	if err := there.Delete(t.Context(), mesh); err != nil {
-		t.Fatal(err)
 	}
 	text, said := line("--renew")
 	if !strings.Contains(said, "until it has joined again") {
@@ -112,9 +107,8 @@ func renewed(t *testing.T, there, west *api) {
 			t.Errorf("join %s: the controller is started by %s, before by %s", word, is, started)
 		}
 		started = is
-		if is := west.secret(t, system, "tombolo-mesh-secret", "secret"); is == shared ||
-			is != there.secret(t, "tombolo-link-join", "mesh-secret", "secret") {
-			t.Errorf("join %s: the nodes have another secret of the mesh than the host cluster", word)
+		if is := west.secret(t, system, "tombolo-mesh-secret", "secret"); is != shared {
+			t.Errorf("join %s: the nodes have another secret of the mesh", word)
 		}
 	}
 }
