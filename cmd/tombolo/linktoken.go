@@ -38,10 +38,16 @@ The host cluster gets the Cluster if it is not there, an account tombolo-links/C
 its token in a Secret, which the member keeps, and an account for this one join. The join
 ends that one, and so does another line for the same cluster. Whoever has the line can link a
 cluster in that name, and has the secret that the nodes of all linked clusters share: send it
-as you would send a password.`,
+as you would send a password.
+
+As long as the cluster has not joined, another line also voids the member's token, which
+whoever had the earlier line may have. With --renew it does so for a cluster that has joined:
+what others hold is void then, and the cluster is not heard until it has joined again with the
+new line. Packets between clusters pass meanwhile.`,
 		Example: `  tombolo link token west --context host
   tombolo link token west --server https://k8s.example.com:6443 --expires 15m --out west.line
-  tombolo link token west --proxy-url http://proxy.west.example:3128`,
+  tombolo link token west --proxy-url http://proxy.west.example:3128
+  tombolo link token west --renew --out west.line`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cluster = args[0]
 			if o.Expires < leastLinkLife || o.Expires > mostLinkLife {
@@ -78,6 +84,7 @@ as you would send a password.`,
 	}
 	kube.register(cmd)
 	f := cmd.Flags()
+	f.BoolVar(&o.Renew, "renew", false, "replace the member's token, also if the cluster has joined")
 	to.register(cmd, outReplaces)
 	f.StringVar(&o.Server, "server", "",
 		"`URL` of the host's API server as the other cluster reaches it; else the kubeconfig's")

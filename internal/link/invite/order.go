@@ -37,7 +37,8 @@ type TokenOrder struct {
 	Objects string        `json:"objects"` // YAML of manifest.Invitation
 	Secret  string        `json:"secret"`  // of the federation, if it has none yet
 	Given   bool          `json:"given,omitempty"`
-	Wait    time.Duration `json:"wait"` // for what controllers write
+	Renew   bool          `json:"renew,omitempty"` // the member's token, also of one that has joined
+	Wait    time.Duration `json:"wait"`            // for what controllers write
 }
 
 // JoinOrder has a cluster be linked.

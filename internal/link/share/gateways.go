@@ -15,28 +15,36 @@ import (
 // candidate is a node that may be a gateway.
 type candidate struct {
 	Node
-	gateway bool // it is one
-	away    bool // it was not ready at the last decision
-	since   time.Time
-	weight  uint64
+	gateway  bool // it is one
+	away     bool // it was not ready at the last decision
+	since    time.Time
+	doubtful bool // it was cut off as a gateway
+	weight   uint64
 }
 
 // elect decides which nodes are gateways. One stays it while it is ready, and for a while after; new ones are those
 // that fit best by a hash of their names, so that the order in which nodes come makes no difference (highest random
-// weight). While no gateway is ready there is another one at once: nothing of a cluster would be reached.
+// weight). While no gateway is ready there is another one at once: nothing of a cluster would be reached. One in doubt
+// gives its role to a node that is not, and keeps it where there is none: then it is the other clusters that are away.
 func (out *Shared) elect(f Facts, nodes []Node, before map[string]v1alpha1.ClusterNodeSpec) {
 	out.Away = map[string]time.Time{}
+	all := f.candidates(nodes, before)
+	out.doubt(f, all)
+	slices.SortFunc(all, candidate.compare)
 	ready := 0
-	for _, c := range f.candidates(nodes, before) {
+	for _, c := range all {
 		switch {
 		case c.gateway && !c.Ready:
 			out.Away[c.Name] = c.since
-			if end := c.since.Add(Grace); out.Again.IsZero() || end.Before(out.Again) {
-				out.Again = end
-			}
+			out.sooner(c.since.Add(Grace))
 		case c.gateway && ready < f.Gateways, c.Ready && (ready == 0 || len(out.Gateways) < f.Gateways):
 			ready++
 		default:
+			if d := out.Doubts[c.Name]; c.gateway && c.doubtful {
+				d.Cut, d.At = time.Time{}, f.Now // its rest begins
+				out.Doubts[c.Name] = d
+				out.sooner(f.Now.Add(Rest))
+			}
 			continue
 		}
 		out.Gateways = append(out.Gateways, c.Name)
@@ -44,7 +52,7 @@ func (out *Shared) elect(f Facts, nodes []Node, before map[string]v1alpha1.Clust
 	slices.Sort(out.Gateways)
 }
 
-// candidates are the nodes that may be gateways, the best first.
+// candidates are the nodes that may be gateways.
 func (f Facts) candidates(nodes []Node, before map[string]v1alpha1.ClusterNodeSpec) (out []candidate) {
 	for _, n := range nodes {
 		if f.Members[n.Name].PublicKey == "" || !has(n.Labels, f.Selector) {
@@ -62,21 +70,24 @@ func (f Facts) candidates(nodes []Node, before map[string]v1alpha1.ClusterNodeSp
 		}
 		out = append(out, c)
 	}
-	slices.SortFunc(out, candidate.compare)
 	return out
 }
 
 // compare puts first whichever is the better gateway: those that are it and ready, those that just came back, those
-// that are not ready, and then others.
+// that are not ready, and then others. Those in doubt are the last of those that are ready.
 func (c candidate) compare(o candidate) int {
 	return cmp.Or(cmp.Compare(o.rank(), c.rank()), cmp.Compare(o.weight, c.weight), cmp.Compare(c.Name, o.Name))
 }
 
 func (c candidate) rank() int {
 	switch {
-	case c.gateway && c.Ready && !c.away:
+	case c.gateway && c.Ready && !c.doubtful && !c.away:
+		return 6
+	case c.gateway && c.Ready && !c.doubtful:
+		return 5
+	case c.gateway && !c.Ready:
 		return 4
-	case c.gateway && c.Ready:
+	case c.Ready && !c.doubtful:
 		return 3
 	case c.gateway:
 		return 2

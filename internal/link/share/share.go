@@ -23,6 +23,7 @@ type Node struct {
 	Labels    map[string]string
 	Ready     bool
 	Silent    bool           // the mesh on it has not renewed its Member for as long as the lease
+	Cut       bool           // it reports tunnels to other clusters, and that no packet passes through any
 	Addresses []netip.Addr   // of the machine, as the Node states them
 	Pods      []netip.Prefix // of its pods, as they were learned
 }
@@ -48,6 +49,7 @@ type Facts struct {
 	Selector map[string]string // labels of nodes that may be gateways
 	Before   []v1alpha1.ClusterNodeSpec
 	Away     map[string]time.Time // of the last decision
+	Doubts   map[string]Doubt     // likewise
 	Now      time.Time
 }
 
@@ -59,6 +61,8 @@ type Shared struct {
 	Verdict
 	// Away is since when gateways are not ready. The next decision needs it.
 	Away map[string]time.Time
+	// Doubts are nodes that were cut off as gateways, likewise.
+	Doubts map[string]Doubt
 	// Again is when to decide once more if nothing changes; zero: never.
 	Again time.Time
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/link/report"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -326,6 +327,13 @@ func (r *linkedRig) cutOff(t *testing.T) {
 	if now := r.carrier(podD.addr); now == through {
 		t.Errorf("they go through %s", now.name)
 	}
+	r.eventually(through.name+" reports that it reaches no other cluster", nil, func() error { // by which it loses its role
+		is, err := r.west.plan(through)
+		if state, _ := is.tunnel("east." + a.host.Name()); err == nil && (state != report.Down || len(is.Status.Tunnels) != 1) {
+			err = fmt.Errorf("%+v", is.Status.Tunnels)
+		}
+		return err
+	})
 	if err := cut.Off(); err != nil {
 		t.Fatal(err)
 	}

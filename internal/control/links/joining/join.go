@@ -4,6 +4,8 @@ package joining
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -29,9 +31,10 @@ const (
 	memberSecret = "tombolo-mesh-secret"
 	controller   = "tombolo-link"
 	mesh         = "tombolo-mesh"
-	usual        = "tombolo-link"      // the namespace of both, if nothing else is said
-	specOwner    = "tombolo-link-join" // of the spec of a Cluster
-	oldest       = 32                  // minor version of Kubernetes whose tokens of pods name the node
+	usual        = "tombolo-link"             // the namespace of both, if nothing else is said
+	specOwner    = "tombolo-link-join"        // of the spec of a Cluster
+	accountSum   = "tombolo.dev/link-account" // annotation of the controller's pods
+	oldest       = 32                         // minor version of Kubernetes whose tokens of pods name the node
 )
 
 // joined is what a join has: from the line, or from what is there.
@@ -63,6 +66,9 @@ func join(ctx context.Context, here *place, o invite.JoinOrder, tell *teller) er
 	}
 	if j.line {
 		docs = ordered(append(docs, secrets(o.Namespace, j)...))
+	}
+	if err := starts(docs, j.account); err != nil {
+		return err
 	}
 	ours, theirs, err := here.own(ctx, docs, o.Cluster)
 	if err != nil {
@@ -246,6 +252,18 @@ func secrets(space string, j joined) []*unstructured.Unstructured {
 		map[string]any{"stringData": map[string]any{hostKey: j.account}})}
 	return append(out, made(core("Secret"), space, memberSecret,
 		map[string]any{"stringData": map[string]any{secretKey: j.secret}}))
+}
+
+// starts has the controller be started anew with another account, which it reads at its start alone.
+func starts(docs []*unstructured.Unstructured, account string) error {
+	sum := sha256.Sum256([]byte(account))
+	for _, u := range docs {
+		if u.GetKind() == "Deployment" && u.GetName() == controller {
+			return unstructured.SetNestedField(u.Object, hex.EncodeToString(sum[:8]), "spec", "template", "metadata",
+				"annotations", accountSum)
+		}
+	}
+	return nil
 }
 
 // state writes what people say of the cluster at the host.

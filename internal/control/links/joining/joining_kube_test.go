@@ -74,6 +74,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 		"registry.example/tombolo:v1"); code != 0 {
 		t.Errorf("joined again: %d", code)
 	}
+	renewed(t, there, west)
 	if _, _, code = tombolo(t, "", "link", "unjoin", "west", "--kubeconfig", west.file, "--host-kubeconfig",
 		there.file); code != 0 {
 		t.Fatalf("unjoin: %d", code)
@@ -95,6 +96,7 @@ func invited(t *testing.T, there *api, through *proxy) (file string) {
 		return out
 	}
 	old := token()
+	leaked := there.secret(t, "tombolo-links", "west", "token")
 	file = filepath.Join(t.TempDir(), "line")
 	if err := os.WriteFile(file, []byte(token()), 0o600); err != nil {
 		t.Fatal(err)
@@ -103,6 +105,7 @@ func invited(t *testing.T, there *api, through *proxy) (file string) {
 		!strings.Contains(said, "token_used") {
 		t.Errorf("a line that was replaced: %d", code)
 	}
+	there.locksOut(t, leaked)
 	out, _, code := tombolo(t, "", "link", "list", "--kubeconfig", there.file, "-o", "json")
 	var list struct {
 		Pending []struct{ Cluster string }

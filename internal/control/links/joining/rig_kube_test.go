@@ -238,6 +238,7 @@ func (x *api) tokens(t *testing.T) {
 					continue
 				}
 				s.Data = map[string][]byte{"token": []byte(request.Status.Token)}
+				s.Annotations[corev1.ServiceAccountUIDKey] = string(account.UID)
 				_ = x.Update(ctx, &s) // a newer one is seen the next time
 			}
 		}

@@ -63,6 +63,9 @@ func token(ctx context.Context, host *place, o invite.TokenOrder, tell *teller) 
 	if err := host.remove(ctx, before); err != nil {
 		return "", err
 	}
+	if err := host.renew(ctx, o, tell); err != nil {
+		return "", err
+	}
 	ends := time.Now().Add(o.Expires).UTC().Truncate(time.Second)
 	for _, u := range docs {
 		if u.GetKind() == "ServiceAccount" && u.GetNamespace() == joins {
@@ -75,22 +78,9 @@ func token(ctx context.Context, host *place, o invite.TokenOrder, tell *teller) 
 	if err := host.sharedSecret(ctx, o, tell); err != nil {
 		return "", err
 	}
-	tell.waits("waiting for the member's token")
-	ok, err := until(ctx, o.Wait, func(ctx context.Context) (bool, error) {
-		var s corev1.Secret
-		if err := host.Get(ctx, client.ObjectKey{Namespace: accounts, Name: o.Cluster}, &s); err != nil {
-			return false, failed("read the member's token", err)
-		}
-		return len(s.Data[corev1.ServiceAccountTokenKey]) > 0, nil
-	})
-	if err == nil && !ok {
-		err = fault.Newf(fault.CodeLinkPending, "the Secret %s/%s has no token after %s", accounts, o.Cluster, o.Wait).
-			Hint("kube-controller-manager of the host cluster writes it: see whether it runs, and run this again")
-	}
-	if err != nil {
+	if err := host.tokened(ctx, o, docs, tell); err != nil {
 		return "", err
 	}
-	tell.took()
 	line.Token, line.Expires, err = host.mint(ctx, o)
 	if err != nil {
 		return "", err

@@ -333,6 +333,9 @@ func forget(ctx context.Context, host *place, o invite.UnjoinOrder, tell *teller
 		return err
 	}
 	if slices.ContainsFunc(others, func(u unstructured.Unstructured) bool { return u.GetDeletionTimestamp() == nil }) {
+		tell.say("%s still has the secret that the nodes of the others share. Without a key that a ClusterNode has, it "+
+			"makes no tunnel with them and reads nothing of what they send. How to replace it: "+
+			"docs/howto/link-clusters.md, after a leak", o.Cluster)
 		return nil
 	}
 	for _, u := range []*unstructured.Unstructured{made(core("Secret"), joins, meshSecret, nil),

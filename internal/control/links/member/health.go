@@ -13,6 +13,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
 // mostDown is how many tunnels are named that are down.
@@ -79,6 +80,14 @@ func (h health) into(s *objects.ClusterNodeStatus, before []metav1.Condition, wa
 		c.LastTransitionTime = last.LastTransitionTime
 	}
 	s.Conditions = []metav1.Condition{c}
+}
+
+// cutOff says which nodes report that no packet passes to any other cluster.
+func cutOff(f *share.Facts, cluster string, reported map[string]health) {
+	for i := range f.Nodes {
+		h := reported[v1alpha1.ClusterNodeName(cluster, f.Nodes[i].Name)]
+		f.Nodes[i].Cut = h.down > 0 && h.up == 0
+	}
 }
 
 func engineReason(wanted string) string {

@@ -72,6 +72,25 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestCutOff: a node is cut off if it has tunnels, and packets pass through none of them.
+func TestCutOff(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		tunnels []string
+		want    bool
+	}{
+		{"no tunnels", nil, false}, {"all down", []string{"b.1=down", "c.1=down"}, true},
+		{"one cluster is reached", []string{"b.1=down", "c.1=up"}, false}, {"by a relay", []string{"b.1=relayed"}, false},
+		{"nobody has tried", []string{"b.1=down", "c.1=unused"}, false},
+	} {
+		f := share.Facts{Nodes: []share.Node{{Name: "x"}, {Name: "y"}}}
+		cutOff(&f, "a", map[string]health{"a.x": healthOf(nodeConfig("a.x", "1", c.tunnels...))})
+		if f.Nodes[0].Cut != c.want || f.Nodes[1].Cut {
+			t.Errorf("%s: %v, and one that reports nothing %v", c.what, f.Nodes[0].Cut, f.Nodes[1].Cut)
+		}
+	}
+}
+
 // TestStatedTunnels: what is said about tunnels is bounded in its rate, and comes along with whatever else is written.
 func TestStatedTunnels(t *testing.T) {
 	now := time.Unix(10_000, 0)

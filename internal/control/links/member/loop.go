@@ -203,12 +203,13 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) (*sha
 	members := l.members.all(items)
 	f := facts(nodes, members, *known)
 	l.leases.silence(&f, members, time.Now())
+	cutOff(&f, l.cfg.Cluster, l.reports.of())
 	f.Cluster, f.Spec, f.Gateways, f.Selector = l.cfg.Cluster, of.Spec, l.cfg.Gateways, l.cfg.Selector
 	f.Excludes = excludes(of.Spec.ExcludeSelector)
 	f.Now = l.there.clock.now()
 	switch {
 	case l.last != nil: // what the host cluster has may be older than what was written last
-		f.Away = l.last.Away
+		f.Away, f.Doubts = l.last.Away, l.last.Doubts
 		for _, n := range l.last.Nodes {
 			f.Before = append(f.Before, n.ClusterNodeSpec)
 		}

@@ -118,7 +118,8 @@ func TestMembersOfAHost(t *testing.T) {
 	for _, step := range []struct {
 		name string
 		do   func(*federation, *testing.T)
-	}{{"nodes appear", (*federation).nodesAppear}, {"nodes change", (*federation).nodesChange},
+	}{{"nodes appear", (*federation).nodesAppear}, {"a gateway is cut off", (*federation).gatewayCutOff},
+		{"nodes change", (*federation).nodesChange},
 		{"the clock is wrong", (*federation).clockWrong}, {"nodes report", (*federation).nodesReport}, {"Calico", (*federation).calico},
 		{"the host is away", (*federation).hostAway}, {"a cluster is removed", (*federation).clusterGoes}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(f, t) }) {

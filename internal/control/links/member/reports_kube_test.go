@@ -16,6 +16,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
 // plans writes the NodeConfig of a node, whose tunnels are words PEER=STATE.
@@ -119,4 +120,50 @@ func (f *federation) nodesReport(t *testing.T) {
 	f.b.remove(t, &objects.NodeConfig{}, "b.b1")
 	f.hears(t, "its NodeConfig is removed", "nothing, node", f.host, f.b)
 	f.b.remove(t, &objects.NodeConfig{}, "b.gone")
+}
+
+// gatewayCutOff: the role of a gateway that reports no tunnel through which packets pass moves, and stays where it is.
+func (f *federation) gatewayCutOff(t *testing.T) {
+	gateway := f.cluster(t, f.host, "a").Status.Gateways[0]
+	other := map[string]string{"a1": "a2", "a2": "a1"}[gateway]
+	is := func(what, want string) {
+		t.Helper()
+		states := strings.Replace("a.a1 Ready, a.a2 Ready, b.b1 Ready", want+" Ready", want+" Ready gateway", 1)
+		f.has(t, what, states, f.host, f.a, f.b)
+	}
+	f.a.plans(t, "a."+gateway, "10.2.0.0/16", "b.b1=down")
+	eventually(t, "it is known", func() string {
+		var n objects.ClusterNode
+		if err := f.host.Get(t.Context(), client.ObjectKey{Name: "a." + gateway}, &n); err != nil || n.Status.Tunnels != "0/1" {
+			return fmt.Sprintf("%+v, %v", n.Status, err)
+		}
+		return ""
+	})
+	is("not at once", gateway)
+	f.a.ahead.Store(int64(share.Patience)) // less than what is a wrong clock
+	defer f.a.ahead.Store(0)
+	f.a.plans(t, "a."+gateway, "10.2.0.0/16", "b.b1=down", "b.b2=down")
+	is("it moves", other)
+	f.a.plans(t, "a."+gateway, "10.2.0.0/16")
+	f.a.plans(t, "a."+other, "10.2.0.0/16", "b.b1=up")
+	eventually(t, "the other one reports", func() string {
+		var n objects.ClusterNode
+		if err := f.host.Get(t.Context(), client.ObjectKey{Name: "a." + other}, &n); err != nil || n.Status.Tunnels != "1/1" {
+			return fmt.Sprintf("%+v, %v", n.Status, err)
+		}
+		return ""
+	})
+	is("and stays", other)
+	for _, node := range []string{gateway, other} {
+		f.a.remove(t, &objects.NodeConfig{}, "a."+node)
+	}
+	for _, node := range []string{gateway, other} {
+		eventually(t, "the reports are gone", func() string {
+			var n objects.ClusterNode
+			if err := f.host.Get(t.Context(), client.ObjectKey{Name: "a." + node}, &n); err != nil || n.Status.Tunnels != "" {
+				return fmt.Sprintf("%+v, %v", n.Status, err)
+			}
+			return ""
+		})
+	}
 }
