@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/link/invite"
+	"github.com/tombolo-io/tombolo/internal/link/pools"
 )
 
 // unjoin has a cluster be no longer linked, on one side or on both: first at the member, whose nodes take their routes
@@ -236,15 +237,19 @@ func (p *place) copies(ctx context.Context, cluster string) error {
 	return p.pools(ctx)
 }
 
-// pools removes what Calico was told of the ranges of other clusters.
+// pools removes what Calico was told of the ranges of other clusters, and no pool of somebody else.
 func (p *place) pools(ctx context.Context) error {
 	for _, kind := range []schema.GroupVersionKind{{Group: "crd.projectcalico.org", Version: "v1", Kind: "IPPool"},
 		{Group: "projectcalico.org", Version: "v3", Kind: "IPPool"}} {
-		list, err := p.every(ctx, kind, client.MatchingLabels{"app.kubernetes.io/managed-by": "tombolo"})
+		list, err := p.every(ctx, kind, client.MatchingLabels{"app.kubernetes.io/managed-by": pools.ManagedBy})
 		if err != nil {
 			return err
 		}
 		for _, u := range list {
+			cidr, _, _ := unstructured.NestedString(u.Object, "spec", "cidr")
+			if pool := (pools.Pool{Name: u.GetName(), CIDR: cidr, ManagedBy: pools.ManagedBy}); !pool.Ours() {
+				continue
+			}
 			u.SetGroupVersionKind(kind)
 			if err := p.remove(ctx, &u); err != nil {
 				return err

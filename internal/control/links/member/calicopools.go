@@ -5,27 +5,30 @@ package member
 import (
 	"context"
 	"fmt"
-	"maps"
+	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
+	calico "github.com/tombolo-io/tombolo/internal/link/pools"
+	"github.com/tombolo-io/tombolo/internal/link/trouble"
+	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // pools has Calico know the ranges of other clusters, as IPPools from which it gives no address (disabled): what pods
 // send to an address of a pool keeps its source, also where Calico decides in eBPF, which nftables do not see.
 type pools struct {
 	client client.Client // of the own cluster, without a cache
-	wanted []string      // at the last look
+	wanted []netip.Prefix
 	looked time.Time
+	says   trouble.Verdict // of the last look; empty: it was not said yet
 }
 
 // calicoKinds are the groups that have IPPools, in the order in which they count: the second alone has version 3 as
@@ -34,7 +37,8 @@ var calicoKinds = []schema.GroupKind{
 	{Group: "crd.projectcalico.org", Kind: "IPPool"}, {Group: "projectcalico.org", Kind: "IPPool"},
 }
 
-// keep makes and removes pools. It looks at Calico when other ranges are linked, and from time to time.
+// keep makes and removes pools. It looks at Calico when other ranges are linked, and from time to time. What it says
+// then is in p.says.
 //
 //	known: what was learned of the own cluster; nil: nothing yet
 func (p *pools) keep(ctx context.Context, cluster string, all linked, known *learn.Result) error {
@@ -48,8 +52,15 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 	if slices.Equal(want, p.wanted) && time.Since(p.looked) < relearn {
 		return nil
 	}
-	if err := p.look(ctx, want); err != nil {
+	done, err := p.look(ctx, want)
+	switch {
+	case err != nil:
+		p.says = trouble.Pools(nil, why(err))
 		return err
+	case known.CNI != learn.Calico:
+		p.says = trouble.NoPools()
+	case !done:
+		p.says = trouble.Kinds("this cluster", kinds.Definitions(calicoKinds[:1]))
 	}
 	p.wanted, p.looked = want, time.Now()
 	return nil
@@ -57,7 +68,7 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 
 // wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
 // what Calico was told before stays.
-func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
+func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix, told bool) {
 	switch cni {
 	case learn.Calico:
 		return foreign(cluster, all), true
@@ -67,83 +78,97 @@ func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told
 	return nil, true
 }
 
-// look compares Calico's pools with those that are wanted.
-func (p *pools) look(ctx context.Context, want []string) error {
+// look compares Calico's pools with those that are wanted. It reports false if there is no such kind.
+func (p *pools) look(ctx context.Context, want []netip.Prefix) (bool, error) {
 	for _, kind := range calicoKinds {
 		m, err := p.client.RESTMapper().RESTMapping(kind)
 		if meta.IsNoMatchError(err) {
 			continue
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
-		have := &unstructured.UnstructuredList{}
-		have.SetGroupVersionKind(m.GroupVersionKind.GroupVersion().WithKind(kind.Kind + "List"))
-		err = p.client.List(ctx, have, client.MatchingLabels{labelManagedBy: managedBy})
-		if err != nil {
-			return err
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(m.GroupVersionKind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := p.client.List(ctx, list); err != nil {
+			return false, err
 		}
-		return p.change(ctx, m.GroupVersionKind, want, have.Items)
+		var have []calico.Pool
+		for _, u := range list.Items {
+			have = append(have, poolOf(u))
+		}
+		changes := calico.Decide(want, have)
+		var taken []string
+		for _, pool := range changes.Taken {
+			taken = append(taken, fmt.Sprintf("%s (of %.64s)", pool.Name, pool.CIDR))
+		}
+		p.says = trouble.Pools(taken, "")
+		return true, p.change(ctx, m.GroupVersionKind, changes)
 	}
-	return nil
+	return false, nil
 }
 
-func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, want []string,
-	have []unstructured.Unstructured) error {
-	missing := map[string]bool{}
-	for _, cidr := range want {
-		missing[cidr] = true
-	}
-	for i := range have {
-		cidr, _, _ := unstructured.NestedString(have[i].Object, "spec", "cidr")
-		disabled, _, _ := unstructured.NestedBool(have[i].Object, "spec", "disabled")
-		if missing[cidr] && disabled {
-			delete(missing, cidr)
-		} else if err := p.client.Delete(ctx, &have[i]); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("IPPool %s: %w", have[i].GetName(), err)
+func poolOf(u unstructured.Unstructured) calico.Pool {
+	out := calico.Pool{Name: u.GetName(), ManagedBy: u.GetLabels()[labelManagedBy]}
+	out.CIDR, _, _ = unstructured.NestedString(u.Object, "spec", "cidr")
+	out.Disabled, _, _ = unstructured.NestedBool(u.Object, "spec", "disabled")
+	return out
+}
+
+func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, changes calico.Changes) error {
+	for _, name := range changes.Remove {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		u.SetName(name)
+		if err := p.client.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("IPPool %s: %w", name, err)
 		}
 	}
-	for _, cidr := range slices.Sorted(maps.Keys(missing)) {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr, "disabled": true,
-			"natOutgoing": false, "ipipMode": "Never", "vxlanMode": "Never"}}}
+	for _, cidr := range changes.Make {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr.String(),
+			"blockSize": int64(calico.BlockSize(cidr)), "disabled": true, "natOutgoing": false, "ipipMode": "Never",
+			"vxlanMode": "Never"}}}
 		u.SetGroupVersionKind(kind)
-		u.SetName(poolName(cidr))
-		u.SetLabels(map[string]string{labelManagedBy: managedBy, "app.kubernetes.io/part-of": "tombolo"})
-		if err := p.client.Create(ctx, u); err != nil && !apierrors.IsAlreadyExists(err) {
+		u.SetName(calico.Name(cidr))
+		u.SetLabels(map[string]string{labelManagedBy: calico.ManagedBy, "app.kubernetes.io/part-of": "tombolo"})
+		if err := p.client.Create(ctx, u); err != nil {
 			return fmt.Errorf("IPPool %s: %w", u.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// poolName is what a pool for a range is called.
-func poolName(cidr string) string {
-	return "tombolo-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr)
-}
-
 // foreign are the accepted ranges of other clusters, as this one reaches them, while this one is linked itself.
-func foreign(cluster string, all linked) []string {
-	out := map[string]bool{}
+func foreign(cluster string, all linked) []netip.Prefix {
 	if all.clusters[cluster] == nil {
 		return nil
 	}
+	var others []calico.Cluster
 	for name, c := range all.clusters {
 		if name == cluster || !meta.IsStatusConditionTrue(c.Status.Conditions, objects.ConditionRangesAccepted) {
 			continue
 		}
-		as := map[string]string{}
-		for _, m := range c.Status.Mapped {
-			as[string(m.CIDR)] = string(m.As)
-		}
+		var out calico.Cluster
 		for _, r := range slices.Concat(c.Status.PodCIDRs, c.Status.ServiceCIDRs) {
-			cidr := string(r.CIDR)
-			if mapped := as[cidr]; mapped != "" {
-				cidr = mapped
-			}
-			if slices.Contains(c.Status.Accepted, cidr) {
-				out[cidr] = true
+			out.Ranges = appendRange(out.Ranges, string(r.CIDR))
+		}
+		for _, cidr := range c.Status.Accepted {
+			out.Accepted = appendRange(out.Accepted, cidr)
+		}
+		for _, m := range c.Status.Mapped {
+			if r, err := mapping.Parse(name, string(m.CIDR), string(m.As)); err == nil {
+				out.Mapped = append(out.Mapped, r)
 			}
 		}
+		others = append(others, out)
 	}
-	return slices.Sorted(maps.Keys(out))
+	return calico.Wanted(others)
+}
+
+// appendRange appends a range, if it is one.
+func appendRange(to []netip.Prefix, cidr string) []netip.Prefix {
+	if p, err := netip.ParsePrefix(cidr); err == nil && p == p.Masked() {
+		return append(to, p)
+	}
+	return to
 }

@@ -25,7 +25,8 @@ import (
 type verdicts map[string]trouble.Verdict
 
 // mine are the types that a member writes at the host cluster.
-var mine = []string{objects.ConditionCNIKnown, objects.ConditionClockRight, objects.ConditionReady}
+var mine = []string{objects.ConditionCNIKnown, objects.ConditionClockRight, objects.ConditionPoolsMade,
+	objects.ConditionReady}
 
 // conditions are those that a member has written, as verdicts change them, in order. One whose status stays keeps its
 // time.
@@ -76,6 +77,9 @@ func (l *loop) around(known *learn.Result, unread error) verdicts {
 	out := verdicts{}
 	if known != nil || unread != nil {
 		out[objects.ConditionCNIKnown] = trouble.CNI(cniFacts(known, unread))
+	}
+	if l.pools.says.Status != "" {
+		out[objects.ConditionPoolsMade] = l.pools.says
 	}
 	if skew, ok := l.there.clock.said(); ok {
 		out[objects.ConditionClockRight] = trouble.Clock(skew)
