@@ -35,10 +35,10 @@ const (
 	KindsMissing = "KindsMissing"
 	Heard        = "Heard"
 	Silent       = "Silent"
-	Made         = "Made"         // the IPPools
-	NotNeeded    = "NotNeeded"    // the IPPools
-	NameTaken    = "NameTaken"    // the IPPools: one of somebody else has the name
-	Failed       = "Failed"       // the IPPools
+	Made         = "Made"      // the IPPools
+	NotNeeded    = "NotNeeded" // the IPPools
+	NameTaken    = "NameTaken" // the IPPools: one of somebody else has the name
+	Failed       = "Failed"    // the IPPools
 	WithinBound  = "WithinBound"
 	TooManyNodes = "TooManyNodes"
 )
