@@ -3,11 +3,14 @@
 package v1alpha1
 
 // ConditionHostReached is in the copy of a Cluster in that cluster itself while its controller does not reach the host
-// cluster: what nodes know about other clusters may be old.
+// cluster, or that one has lost it: what nodes know about other clusters may be old.
 const ConditionHostReached = "HostReached"
 
 // ReasonHostAway is a reason of the condition HostReached.
 const ReasonHostAway = "HostAway"
+
+// ReasonHostUnlinked is another one: the host cluster has no Cluster of this one.
+const ReasonHostUnlinked = "HostUnlinked"
 
 // ReasonKindsMissing is a reason of HostReached, if the host cluster lacks kinds, and of Ready, if the member does.
 const ReasonKindsMissing = "KindsMissing"

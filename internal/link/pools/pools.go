@@ -6,6 +6,7 @@ package pools
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,23 +17,30 @@ import (
 // ManagedBy is the value of the label app.kubernetes.io/managed-by of pools that Tombolo makes.
 const ManagedBy = "tombolo"
 
-// Cluster is another linked cluster.
+// Cluster is another linked cluster, with texts of ranges. One that is none does not count.
 type Cluster struct {
-	Ranges   []netip.Prefix  // by its own addresses
-	Mapped   []mapping.Range // in force
-	Accepted []netip.Prefix  // what is not within these does not count
+	Ranges   []string          // by its own addresses
+	Mapped   map[string]string // in force
+	Accepted []string          // what is not within these does not count
 }
 
 // Wanted are the ranges by which clusters are reached, without those that lie within another one.
-func Wanted(clusters []Cluster) []netip.Prefix {
+func Wanted(clusters []Cluster) []string {
 	var all []netip.Prefix
 	for _, c := range clusters {
-		mapped := slices.SortedFunc(slices.Values(c.Mapped), func(a, b mapping.Range) int {
-			return cmp.Compare(b.There.Bits(), a.There.Bits()) // the most specific one counts
+		var mapped []mapping.Range
+		for there, here := range c.Mapped {
+			if m, err := mapping.Parse("", there, here); err == nil {
+				mapped = append(mapped, m)
+			}
+		}
+		slices.SortFunc(mapped, func(a, b mapping.Range) int { // the most specific one counts
+			return cmp.Compare(b.There.Bits(), a.There.Bits())
 		})
-		for _, p := range c.Ranges {
+		accepted := ranges(c.Accepted)
+		for _, p := range ranges(c.Ranges) {
 			for _, q := range outside(p, mapped) {
-				if within(q, c.Accepted) {
+				if within(q, accepted) {
 					all = append(all, q)
 				}
 			}
@@ -41,9 +49,19 @@ func Wanted(clusters []Cluster) []netip.Prefix {
 	slices.SortFunc(all, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	var out []netip.Prefix
+	var widest []netip.Prefix
+	var out []string
 	for _, p := range all {
-		if !within(p, out) {
+		if !within(p, widest) {
+			widest, out = append(widest, p), append(out, p.String())
+		}
+	}
+	return out
+}
+
+func ranges(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil && p == p.Masked() {
 			out = append(out, p)
 		}
 	}
@@ -82,34 +100,40 @@ type Pool struct {
 // Ours reports whether Tombolo has made it: it has the label, and the name for its range.
 func (p Pool) Ours() bool {
 	cidr, err := netip.ParsePrefix(p.CIDR)
-	return err == nil && p.ManagedBy == ManagedBy && p.Name == Name(cidr)
+	return err == nil && p.ManagedBy == ManagedBy && p.Name == name(cidr)
 }
 
-// Name is what the pool for a range is called.
-func Name(p netip.Prefix) string {
+// name is what the pool for a range is called.
+func name(p netip.Prefix) string {
 	return "tombolo-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p.String())
 }
 
-// BlockSize is that of the pool for a range: Calico's own, or the whole range where it is smaller.
-func BlockSize(p netip.Prefix) int {
+// blockSize is that of the pool for a range: Calico's own, or the whole range where it is smaller.
+func blockSize(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return max(26, p.Bits())
 	}
 	return max(122, p.Bits())
 }
 
+// New is a pool that is to be made.
+type New struct {
+	Name, CIDR string
+	BlockSize  int
+}
+
 // Changes are what makes Calico have what is wanted.
 type Changes struct {
 	Remove []string // by name, and first
-	Make   []netip.Prefix
+	Make   []New
 	Taken  []Pool // of somebody else, with the name of one that is wanted
 }
 
 // Decide compares. A range that a pool of somebody else covers needs none.
-func Decide(wanted []netip.Prefix, have []Pool) (out Changes) {
+func Decide(wanted []string, have []Pool) (out Changes) {
 	missing := map[string]netip.Prefix{}
-	for _, p := range wanted {
-		missing[Name(p)] = p
+	for _, p := range ranges(wanted) {
+		missing[name(p)] = p
 	}
 	var others []netip.Prefix
 	for _, p := range have {
@@ -125,15 +149,16 @@ func Decide(wanted []netip.Prefix, have []Pool) (out Changes) {
 			out.Remove = append(out.Remove, p.Name)
 		}
 	}
-	for _, p := range wanted {
-		if _, is := missing[Name(p)]; !is || within(p, others) {
+	for _, n := range slices.Sorted(maps.Keys(missing)) {
+		p := missing[n]
+		if within(p, others) {
 			continue
 		}
-		taken := slices.IndexFunc(have, func(h Pool) bool { return h.Name == Name(p) && !h.Ours() })
+		taken := slices.IndexFunc(have, func(h Pool) bool { return h.Name == n && !h.Ours() })
 		if taken >= 0 {
 			out.Taken = append(out.Taken, have[taken])
 		} else {
-			out.Make = append(out.Make, p)
+			out.Make = append(out.Make, New{n, p.String(), blockSize(p)})
 		}
 	}
 	return out

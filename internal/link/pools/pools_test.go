@@ -4,20 +4,11 @@ package pools_test
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/tombolo-io/tombolo/internal/link/pools"
-	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
-
-func prefixes(text string) (out []netip.Prefix) {
-	for _, s := range strings.Fields(text) {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
 
 func TestWanted(t *testing.T) {
 	for name, c := range map[string]struct{ ranges, mapped, accepted, want string }{
@@ -33,14 +24,12 @@ func TestWanted(t *testing.T) {
 		"a mapping of another one": {"10.1.0.0/16", "10.2.0.0/16=240.2.0.0/16", "10.1.0.0/16 240.2.0.0/16", "10.1.0.0/16"},
 		"one within the other":     {"10.1.2.0/24 10.1.0.0/16 10.1.0.0/16", "", "10.1.0.0/16", "10.1.0.0/16"},
 		"nothing":                  {"", "", "", ""},
+		"texts that are no ranges": {"x 10.1.0.1/16", "y=z", "10.0.0.0/8 w", ""},
 	} {
-		of := pools.Cluster{Ranges: prefixes(c.ranges), Accepted: prefixes(c.accepted)}
+		of := pools.Cluster{Ranges: strings.Fields(c.ranges), Accepted: strings.Fields(c.accepted), Mapped: map[string]string{}}
 		for _, text := range strings.Fields(c.mapped) {
-			m, err := mapping.ParseMap("b", text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			of.Mapped = append(of.Mapped, m)
+			there, here, _ := strings.Cut(text, "=")
+			of.Mapped[there] = here
 		}
 		if got := fmt.Sprint(pools.Wanted([]pools.Cluster{of})); got != "["+c.want+"]" {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -82,12 +71,15 @@ func TestDecide(t *testing.T) {
 		"its name is taken":                 {"10.1.0.0/16", []pools.Pool{pool(ours, "10.7.0.0/16", "helm")}, "remove [] make [] taken [" + ours + "]"},
 		"no CIDR":                           {"10.1.0.0/16", []pools.Pool{pool(ours, "x", "tombolo")}, "remove [] make [] taken [" + ours + "]"},
 	} {
-		out := pools.Decide(prefixes(c.wanted), c.have)
-		var taken []string
+		out := pools.Decide(strings.Fields(c.wanted), c.have)
+		var taken, made []string
+		for _, p := range out.Make {
+			made = append(made, p.CIDR)
+		}
 		for _, p := range out.Taken {
 			taken = append(taken, p.Name)
 		}
-		if got := fmt.Sprintf("remove %v make %v taken %v", out.Remove, out.Make, taken); got != c.want {
+		if got := fmt.Sprintf("remove %v make %v taken %v", out.Remove, made, taken); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -97,8 +89,8 @@ func TestDecide(t *testing.T) {
 func TestBlockSize(t *testing.T) {
 	for text, want := range map[string]int{"10.0.0.0/8": 26, "10.1.0.0/16": 26, "10.1.0.0/26": 26, "10.1.0.0/27": 27,
 		"10.1.0.0/32": 32, "fd00::/48": 122, "fd00::/122": 122, "fd00::/124": 124, "fd00::1/128": 128} {
-		if got := pools.BlockSize(netip.MustParsePrefix(text)); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
+		if got := pools.Decide([]string{text}, nil).Make; len(got) != 1 || got[0].BlockSize != want || got[0].CIDR != text {
+			t.Errorf("%s: %+v, want %d", text, got, want)
 		}
 	}
 }

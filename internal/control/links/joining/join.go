@@ -271,8 +271,9 @@ func (j joined) state(ctx context.Context, o invite.JoinOrder, tell *teller) err
 	return nil
 }
 
-// end voids the line: first what its account may do, then the account. Reading the member's token comes first: without it
-// another run says that the line is used up, wherever this one was interrupted. What the account may not remove is gone.
+// end voids the line: first what its account may do, then the account. Reading the member's token comes first: without
+// it another run says that the line is used up, wherever this one was interrupted. What the account may not remove is
+// gone.
 func (j joined) end(ctx context.Context, cluster string) error {
 	for _, u := range []*unstructured.Unstructured{
 		made(rbac("RoleBinding"), accounts, once+cluster, nil),

@@ -5,7 +5,6 @@ package member
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -19,14 +18,13 @@ import (
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 	calico "github.com/tombolo-io/tombolo/internal/link/pools"
 	"github.com/tombolo-io/tombolo/internal/link/trouble"
-	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
 // pools has Calico know the ranges of other clusters, as IPPools from which it gives no address (disabled): what pods
 // send to an address of a pool keeps its source, also where Calico decides in eBPF, which nftables do not see.
 type pools struct {
 	client client.Client // of the own cluster, without a cache
-	wanted []netip.Prefix
+	wanted []string
 	looked time.Time
 	says   trouble.Verdict // of the last look; empty: it was not said yet
 }
@@ -68,7 +66,7 @@ func (p *pools) keep(ctx context.Context, cluster string, all linked, known *lea
 
 // wantedPools are the ranges for which there are pools. It reports false while it cannot be told which CNI there is:
 // what Calico was told before stays.
-func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix, told bool) {
+func wantedPools(cni learn.CNI, cluster string, all linked) (want []string, told bool) {
 	switch cni {
 	case learn.Calico:
 		return foreign(cluster, all), true
@@ -79,7 +77,7 @@ func wantedPools(cni learn.CNI, cluster string, all linked) (want []netip.Prefix
 }
 
 // look compares Calico's pools with those that are wanted. It reports false if there is no such kind.
-func (p *pools) look(ctx context.Context, want []netip.Prefix) (bool, error) {
+func (p *pools) look(ctx context.Context, want []string) (bool, error) {
 	for _, kind := range calicoKinds {
 		m, err := p.client.RESTMapper().RESTMapping(kind)
 		if meta.IsNoMatchError(err) {
@@ -124,12 +122,12 @@ func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, change
 			return fmt.Errorf("IPPool %s: %w", name, err)
 		}
 	}
-	for _, cidr := range changes.Make {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr.String(),
-			"blockSize": int64(calico.BlockSize(cidr)), "disabled": true, "natOutgoing": false, "ipipMode": "Never",
+	for _, made := range changes.Make {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": made.CIDR,
+			"blockSize": int64(made.BlockSize), "disabled": true, "natOutgoing": false, "ipipMode": "Never",
 			"vxlanMode": "Never"}}}
 		u.SetGroupVersionKind(kind)
-		u.SetName(calico.Name(cidr))
+		u.SetName(made.Name)
 		u.SetLabels(map[string]string{labelManagedBy: calico.ManagedBy, "app.kubernetes.io/part-of": "tombolo"})
 		if err := p.client.Create(ctx, u); err != nil {
 			return fmt.Errorf("IPPool %s: %w", u.GetName(), err)
@@ -139,7 +137,7 @@ func (p *pools) change(ctx context.Context, kind schema.GroupVersionKind, change
 }
 
 // foreign are the accepted ranges of other clusters, as this one reaches them, while this one is linked itself.
-func foreign(cluster string, all linked) []netip.Prefix {
+func foreign(cluster string, all linked) []string {
 	if all.clusters[cluster] == nil {
 		return nil
 	}
@@ -148,27 +146,14 @@ func foreign(cluster string, all linked) []netip.Prefix {
 		if name == cluster || !meta.IsStatusConditionTrue(c.Status.Conditions, objects.ConditionRangesAccepted) {
 			continue
 		}
-		var out calico.Cluster
+		out := calico.Cluster{Mapped: map[string]string{}, Accepted: c.Status.Accepted}
 		for _, r := range slices.Concat(c.Status.PodCIDRs, c.Status.ServiceCIDRs) {
-			out.Ranges = appendRange(out.Ranges, string(r.CIDR))
-		}
-		for _, cidr := range c.Status.Accepted {
-			out.Accepted = appendRange(out.Accepted, cidr)
+			out.Ranges = append(out.Ranges, string(r.CIDR))
 		}
 		for _, m := range c.Status.Mapped {
-			if r, err := mapping.Parse(name, string(m.CIDR), string(m.As)); err == nil {
-				out.Mapped = append(out.Mapped, r)
-			}
+			out.Mapped[string(m.CIDR)] = string(m.As)
 		}
 		others = append(others, out)
 	}
 	return calico.Wanted(others)
-}
-
-// appendRange appends a range, if it is one.
-func appendRange(to []netip.Prefix, cidr string) []netip.Prefix {
-	if p, err := netip.ParsePrefix(cidr); err == nil && p == p.Masked() {
-		return append(to, p)
-	}
-	return to
 }

@@ -69,6 +69,8 @@ func copied(there, own linked, cluster string) (out []change) {
 	return out
 }
 
+func removes(c change) bool { return c.remove != "" }
+
 func isCopy(o metav1.Object) bool { return o.GetLabels()[labelManagedBy] == managedBy }
 
 // copyOf is how a copy has to be changed. An object that is its own copy is none: both are one cluster.

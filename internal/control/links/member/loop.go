@@ -4,6 +4,7 @@ package member
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -72,6 +73,11 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		}
 	}
 	whole := from != nil
+	if whole && away == nil && !all.has(l.cfg.Cluster) { // it was removed, or its kind is about to go
+		if away = l.there.sure(ctx); away != nil {
+			return gather
+		}
+	}
 	if l.there.copies {
 		if err := l.copy(ctx, all, whole, away); err != nil {
 			l.failed(partCopies, err) // the host cluster gets to know what happens here in any case
@@ -105,35 +111,45 @@ func (l *loop) failed(part string, err error) time.Duration {
 	return retry
 }
 
-// copy has the own cluster have what the host cluster has.
+// copy has the own cluster have what the host cluster has. What that one does not have any longer is removed only while
+// it has all kinds and the Cluster of this one, and so speaks for it: one that has lost its objects cuts nothing.
 func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) error {
 	own, err := readLinked(ctx, l.reader.ours)
 	if err != nil {
 		return err
 	}
-	switch now := time.Now(); {
-	case !whole && away != nil:
+	speaks, now := whole && all.has(l.cfg.Cluster), time.Now()
+	switch {
+	case away != nil && !speaks:
 		return do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
 	case !whole:
 		return nil
+	case !speaks:
+		return do(ctx, l.own, warning(own, l.cfg.Cluster, unlinked(l.cfg.Cluster), now))
 	case away != nil:
 		all = warned(all, own, l.cfg.Cluster, unreached(away), now)
 	}
-	return do(ctx, l.own, copied(all, own, l.cfg.Cluster))
+	changes := copied(all, own, l.cfg.Cluster)
+	if slices.ContainsFunc(changes, removes) && (away != nil || l.there.sure(ctx) != nil) {
+		changes = slices.DeleteFunc(changes, removes)
+	}
+	return do(ctx, l.own, changes)
 }
 
 // state has the host cluster have what this cluster states. It says when to look again.
 func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
-	if of == nil { // it is not linked, or no longer
+	if !all.has(l.cfg.Cluster) { // it is not linked, or no longer
 		l.last, l.told = nil, telling{cluster: l.cfg.Cluster, version: l.told.version}
-		l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
+		if !l.there.copies { // what was copied stays, and so do its pools
+			l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
+		}
 		changes, _ := stated(l.told, share.Shared{}, all, time.Now())
 		if err := do(ctx, l.there.client, changes); err != nil {
 			return retry, err
 		}
 		l.notes.say(partLinked, fault.Newf(fault.CodeNotFound, "the host cluster has no Cluster %q", l.cfg.Cluster).
-			Hint("create it there"))
+			Hint("%s", relink(l.cfg.Cluster)))
 		return 0, nil
 	}
 	l.notes.say(partLinked, nil)

@@ -6,6 +6,7 @@ package member
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -225,25 +226,25 @@ func (f *federation) hostAway(t *testing.T) {
 	}
 }
 
+// clusterGoes: the other clusters forget it, and what it has of them stays until somebody unlinks it there.
 func (f *federation) clusterGoes(t *testing.T) {
 	f.b.create(t, "{apiVersion: tombolo.dev/v1alpha1, kind: Cluster, metadata: {name: mine}, spec: {}}")
+	before, kept := f.a.states(t), f.a.uids(t)
 	f.host.remove(t, &objects.Cluster{}, "a")
-	f.has(t, "its nodes go", "b.b1 NotReady, b.b2 Ready, c.c1", f.host, f.a, f.b)
-	eventually(t, "and its Cluster, and nobody else's", func() string {
-		var out []string
-		for _, x := range []*api{f.a, f.b} {
-			all, err := readLinked(t.Context(), x)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name := range all.clusters {
-				out = append(out, x.name+" has "+name)
-			}
+	f.has(t, "its nodes go", "b.b1 NotReady, b.b2 Ready, c.c1", f.host, f.b)
+	f.a.says(t, "a", objects.ConditionHostReached, "False HostUnlinked", "'tombolo link unjoin a' here")
+	f.has(t, "it keeps what it has", before, f.a)
+	eventually(t, "and its Cluster goes, and nobody else's", func() string {
+		all, err := readLinked(t.Context(), f.b)
+		if err != nil {
+			t.Fatal(err)
 		}
-		slices.Sort(out)
-		if got := strings.Join(out, ", "); got != "a has b, b has b, b has mine" {
+		if got := strings.Join(slices.Sorted(maps.Keys(all.clusters)), ", "); got != "b, mine" {
 			return got
 		}
 		return ""
 	})
+	if now := f.a.uids(t); !slices.Equal(now, kept) {
+		t.Errorf("it has %q, before %q", now, kept)
+	}
 }
