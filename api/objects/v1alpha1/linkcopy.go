@@ -3,20 +3,24 @@
 package v1alpha1
 
 // ConditionHostReached is in the copy of a Cluster in that cluster itself while its controller does not reach the host
-// cluster: what nodes know about other clusters may be old.
+// cluster, or that one has lost it: what nodes know about other clusters may be old.
 const ConditionHostReached = "HostReached"
 
 // ReasonHostAway is a reason of the condition HostReached.
 const ReasonHostAway = "HostAway"
 
+// ReasonHostUnlinked is another one: the host cluster has no Cluster of this one.
+const ReasonHostUnlinked = "HostUnlinked"
+
 // ReasonKindsMissing is a reason of HostReached, if the host cluster lacks kinds, and of Ready, if the member does.
 const ReasonKindsMissing = "KindsMissing"
 
-// The conditions of a Cluster that say what is wrong around it. The member's controller writes the first two, that of
-// the host cluster the others.
+// The conditions of a Cluster that say what is wrong around it. The member's controller writes the first three, that
+// of the host cluster the others.
 const (
 	ConditionCNIKnown         = "CNIKnown"         // it can be told what gives pods their addresses
 	ConditionClockRight       = "ClockRight"       // that of the member's controller
+	ConditionPoolsMade        = "PoolsMade"        // Calico has IPPools for the ranges of other clusters
 	ConditionVersionFits      = "VersionFits"      // that of the member's controller
 	ConditionMemberHeard      = "MemberHeard"      // the member's controller says that nodes are alive
 	ConditionNodesWithinBound = "NodesWithinBound" // the cluster may have further ClusterNodes

@@ -1,139 +1,165 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools decides which IPPools Calico is given for the ranges of other clusters: Calico keeps the source of
-// what pods send to an address of any pool. It does not read or write objects.
+// Package pools decides which IPPools Calico gets for the ranges of other clusters: from none of them does it give an
+// address, and what pods send there keeps its source. It does not read or write them.
 package pools
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
-// Pool is what is read of an IPPool.
-type Pool struct {
-	Name     string
-	CIDR     string
-	Disabled bool // no pod gets an address of it
-	Ours     bool // by Ours
-}
+// ManagedBy is the value of the label app.kubernetes.io/managed-by of pools that Tombolo makes.
+const ManagedBy = "tombolo"
 
-// Labels are those of the pools that a member's controller makes.
-func Labels() map[string]string {
-	return map[string]string{"app.kubernetes.io/managed-by": "tombolo", "app.kubernetes.io/part-of": "tombolo"}
-}
-
-// Name is what the pool for a range is called.
-func Name(cidr string) string {
-	return "tombolo-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr)
-}
-
-// Ours reports whether a member's controller has made a pool: it has the labels, and the name for its range.
-func Ours(name, cidr string, labels map[string]string) bool {
-	for k, v := range Labels() {
-		if labels[k] != v {
-			return false
-		}
-	}
-	return name == Name(cidr)
-}
-
-// BlockSize is that of a pool (bits of a prefix). Calico has blocks of 64 addresses unless the pool says otherwise, and
-// refuses a pool that is smaller than one. 0: the range cannot be read.
-func BlockSize(cidr string) int {
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return 0
-	}
-	return max(p.Addr().BitLen()-6, p.Bits())
-}
-
-// Cluster is another cluster that is accepted, with ranges as its objects have them.
+// Cluster is another linked cluster, with texts of ranges. One that is none does not count.
 type Cluster struct {
-	Name     string
-	Ranges   []string          // of its pods and Services, by its own addresses
-	Maps     map[string]string // its globalCIDRsMap
-	Accepted []string
+	Ranges   []string          // by its own addresses
+	Mapped   map[string]string // in force
+	Accepted []string          // what is not within these does not count
 }
 
-// Ranges are those of other clusters as this one reaches them, in order.
-func Ranges(others []Cluster) (out []string) {
-	for _, c := range others {
-		mapped, err := mapping.All(c.Name, c.Maps)
-		if err != nil {
-			continue // nodes do not reach it either
-		}
-		for _, text := range c.Ranges {
-			p, err := netip.ParsePrefix(text)
-			if err != nil {
-				continue
+// Wanted are the ranges by which clusters are reached, without those that lie within another one.
+func Wanted(clusters []Cluster) []string {
+	var all []netip.Prefix
+	for _, c := range clusters {
+		var mapped []mapping.Range
+		for there, here := range c.Mapped {
+			if m, err := mapping.Parse("", there, here); err == nil {
+				mapped = append(mapped, m)
 			}
-			for _, m := range mapped {
-				if as, ok := m.Out(p); ok {
-					p = as
-					break
+		}
+		slices.SortFunc(mapped, func(a, b mapping.Range) int { // the most specific one counts
+			return cmp.Compare(b.There.Bits(), a.There.Bits())
+		})
+		accepted := ranges(c.Accepted)
+		for _, p := range ranges(c.Ranges) {
+			for _, q := range outside(p, mapped) {
+				if within(q, accepted) {
+					all = append(all, q)
 				}
 			}
-			accepted := slices.ContainsFunc(c.Accepted, func(of string) bool { return within(p, of) })
-			if accepted && !slices.Contains(out, p.String()) {
-				out = append(out, p.String())
+		}
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	var widest []netip.Prefix
+	var out []string
+	for _, p := range all {
+		if !within(p, widest) {
+			widest, out = append(widest, p), append(out, p.String())
+		}
+	}
+	return out
+}
+
+func ranges(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil && p == p.Masked() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// outside are the ranges by which others reach one of a cluster. One that is only partly mapped keeps what is not.
+func outside(p netip.Prefix, mapped []mapping.Range) []netip.Prefix {
+	for _, m := range mapped {
+		if q, ok := m.Out(p); ok {
+			return []netip.Prefix{q}
+		}
+	}
+	out := []netip.Prefix{p}
+	for _, m := range mapped {
+		if covers(p, m.There) {
+			out = append(out, m.Here)
+		}
+	}
+	return out
+}
+
+func covers(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
+
+func within(p netip.Prefix, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return covers(r, p) })
+}
+
+// Pool is an IPPool that Calico has.
+type Pool struct {
+	Name, CIDR string
+	ManagedBy  string // what its label says
+	Disabled   bool
+}
+
+// Ours reports whether Tombolo has made it: it has the label, and the name for its range.
+func (p Pool) Ours() bool {
+	cidr, err := netip.ParsePrefix(p.CIDR)
+	return err == nil && p.ManagedBy == ManagedBy && p.Name == name(cidr)
+}
+
+// name is what the pool for a range is called.
+func name(p netip.Prefix) string {
+	return "tombolo-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p.String())
+}
+
+// blockSize is that of the pool for a range: Calico's own, or the whole range where it is smaller.
+func blockSize(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return max(26, p.Bits())
+	}
+	return max(122, p.Bits())
+}
+
+// New is a pool that is to be made.
+type New struct {
+	Name, CIDR string
+	BlockSize  int
+}
+
+// Changes are what makes Calico have what is wanted.
+type Changes struct {
+	Remove []string // by name, and first
+	Make   []New
+	Taken  []Pool // of somebody else, with the name of one that is wanted
+}
+
+// Decide compares. A range that a pool of somebody else covers needs none.
+func Decide(wanted []string, have []Pool) (out Changes) {
+	missing := map[string]netip.Prefix{}
+	for _, p := range ranges(wanted) {
+		missing[name(p)] = p
+	}
+	var others []netip.Prefix
+	for _, p := range have {
+		_, right := missing[p.Name]
+		switch cidr, err := netip.ParsePrefix(p.CIDR); {
+		case !p.Ours():
+			if err == nil {
+				others = append(others, cidr)
 			}
+		case right && p.Disabled:
+			delete(missing, p.Name)
+		default:
+			out.Remove = append(out.Remove, p.Name)
 		}
 	}
-	slices.Sort(out)
-	return out
-}
-
-// Plan is what has to be done so that Calico knows ranges.
-type Plan struct {
-	Create []string // ranges
-	Remove []string // names
-	Err    error    // why there is none for a range
-}
-
-// Compare plans. A range within a pool of somebody else needs none of ours.
-func Compare(want []string, have []Pool) (out Plan) {
-	missing, taken := map[string]bool{}, map[string]bool{}
-	for _, cidr := range want {
-		missing[cidr] = true
-	}
-	for _, h := range have {
-		if h.Ours {
+	for _, n := range slices.Sorted(maps.Keys(missing)) {
+		p := missing[n]
+		if within(p, others) {
 			continue
 		}
-		taken[h.Name] = true
-		maps.DeleteFunc(missing, func(cidr string, _ bool) bool {
-			p, err := netip.ParsePrefix(cidr)
-			return err == nil && within(p, h.CIDR)
-		})
-	}
-	for _, h := range have {
-		switch {
-		case h.Ours && h.Disabled && missing[h.CIDR]:
-			delete(missing, h.CIDR)
-		case h.Ours:
-			out.Remove = append(out.Remove, h.Name)
+		taken := slices.IndexFunc(have, func(h Pool) bool { return h.Name == n && !h.Ours() })
+		if taken >= 0 {
+			out.Taken = append(out.Taken, have[taken])
+		} else {
+			out.Make = append(out.Make, New{n, p.String(), blockSize(p)})
 		}
-	}
-	for _, cidr := range slices.Sorted(maps.Keys(missing)) {
-		if name := Name(cidr); taken[name] {
-			out.Err = fault.Newf(fault.CodeLinkRefused, "IPPool %s", name).
-				Whyf("it is not tombolo's, and it does not cover %s, a range of another cluster", cidr).
-				Hint("give it another name, or have it cover %s: until then Calico may change the source of what pods "+
-					"send there", cidr)
-			continue
-		}
-		out.Create = append(out.Create, cidr)
 	}
 	return out
-}
-
-// within reports whether a range is a part of another one, or all of it.
-func within(p netip.Prefix, of string) bool {
-	o, err := netip.ParsePrefix(of)
-	return err == nil && o.Bits() <= p.Bits() && o.Contains(p.Addr())
 }

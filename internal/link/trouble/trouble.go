@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package trouble decides what conditions say when something around a linked cluster is not as it should be: a CNI that
-// cannot be told, a wrong clock, controllers of versions that do not fit, kinds that are missing, a member that is not
-// heard, too many nodes. It does not measure, read or write anything.
+// cannot be told, IPPools that cannot be made, a wrong clock, controllers of versions that do not fit, kinds that are
+// missing, a member that is not heard, too many nodes. It does not measure, read or write anything.
 package trouble
 
 import (
@@ -33,9 +33,12 @@ const (
 	MemberNewer  = "MemberNewer"  // the version
 	Incompatible = "Incompatible" // the version
 	KindsMissing = "KindsMissing"
-	Unlinked     = "Unlinked" // at the host: it answers, and does not have the cluster
 	Heard        = "Heard"
 	Silent       = "Silent"
+	Made         = "Made"      // the IPPools
+	NotNeeded    = "NotNeeded" // the IPPools
+	NameTaken    = "NameTaken" // the IPPools: one of somebody else has the name
+	Failed       = "Failed"    // the IPPools
 	WithinBound  = "WithinBound"
 	TooManyNodes = "TooManyNodes"
 )
@@ -179,6 +182,32 @@ func Kinds(where string, missing []string) Verdict {
 		message += "; apply there what " + strings.Join(commands, " and ") + " prints"
 	}
 	return Verdict{No, KindsMissing, message + ". It continues by itself when they are there"}
+}
+
+// NoPools is said of a cluster whose pods do not have their addresses from Calico.
+func NoPools() Verdict {
+	return Verdict{Yes, NotNeeded, "it is not Calico that gives pods their addresses: no IPPool is needed"}
+}
+
+// Pools says whether Calico has the IPPools for ranges of other clusters.
+//
+//	taken: pools of somebody else with the names of some; failed: why they cannot be kept; empty: they can
+func Pools(taken []string, failed string) Verdict {
+	const loses = "what pods send to these ranges may lose its source address"
+	names := slices.Sorted(slices.Values(taken))
+	if more := len(names) - 5; more > 0 {
+		names = append(names[:5], fmt.Sprintf("%d more", more))
+	}
+	switch {
+	case failed != "":
+		return Verdict{No, Failed, "the IPPools of Calico for ranges of other clusters cannot be kept, and " + loses + ": " +
+			failed + "; it is tried again"}
+	case len(names) > 0:
+		return Verdict{No, NameTaken, "somebody else's IPPool has the name of one for a range of another cluster, and " +
+			loses + ": " + strings.Join(names, ", ") + "; give it another name, that does not begin with tombolo-, or " +
+			"delete it if nobody needs it. It is looked at again within two minutes"}
+	}
+	return Verdict{Yes, Made, "Calico has an IPPool for each range of other clusters"}
 }
 
 // Report says whether a member is heard.

@@ -24,6 +24,13 @@ func TestVerdicts(t *testing.T) {
 		"no CNI": {trouble.CNI(no), trouble.No, "CNIUnknown", "y; z; IPPools"},
 		"unread": {trouble.CNI(unread), trouble.Unknown, trouble.Unread, "it is away"},
 
+		"pools":        {trouble.Pools(nil, ""), trouble.Yes, trouble.Made, "an IPPool for each"},
+		"no Calico":    {trouble.NoPools(), trouble.Yes, trouble.NotNeeded, "no IPPool"},
+		"pools failed": {trouble.Pools([]string{"a"}, "x is away"), trouble.No, trouble.Failed, "x is away; it is tried again"},
+		"names taken":  {trouble.Pools([]string{"b", "a"}, ""), trouble.No, trouble.NameTaken, "address: a, b; give it another name"},
+		"many taken": {trouble.Pools([]string{"a", "b", "c", "d", "e", "f", "g"}, ""), trouble.No, trouble.NameTaken,
+			"d, e, 2 more; give"},
+
 		"a right clock": {trouble.Clock(0), trouble.Yes, trouble.InTime, "less than 30s"},
 		"just right":    {trouble.Clock(-30 * time.Second), trouble.Yes, trouble.InTime, "less than 30s"},
 		"ahead":         {trouble.Clock(31 * time.Second), trouble.No, trouble.ClockAhead, "about 30s ahead"},

@@ -177,6 +177,9 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 	}
 	var token, shared corev1.Secret
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: accounts, Name: line.Cluster}, &token); err != nil {
+		if apierrors.IsForbidden(err) && !o.DryRun { // a join that was interrupted has left the account
+			_ = out.end(ctx, line.Cluster) // the error is that the line is used up
+		}
 		return out, reached(err, line, o.Namespace)
 	}
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: joins, Name: meshSecret}, &shared); err != nil {
@@ -195,7 +198,8 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 func reached(err error, line invite.Line, space string) error {
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return fault.New(fault.CodeTokenUsed, "the host cluster does not take the join line").
-			Whyf("it was used, replaced by a newer one, or has expired: it was made to last until %s",
+			Whyf("it was used, also by a join that was interrupted, replaced by a newer one, or has expired: it was made to "+
+				"last until %s",
 				line.Expires.Format("2006-01-02 15:04:05 UTC")).
 			Hint("make another one at the host cluster: tombolo link token %s. To apply again what has joined: "+
 				"tombolo link join %s%s", line.Cluster, line.Cluster, within(space))
@@ -285,16 +289,18 @@ func (j joined) state(ctx context.Context, o invite.JoinOrder, tell *teller) err
 	return nil
 }
 
-// end voids the line: first what its account may do, then the account.
+// end voids the line: first what its account may do, then the account. Reading the member's token comes first: without
+// it another run says that the line is used up, wherever this one was interrupted. What the account may not remove is
+// gone.
 func (j joined) end(ctx context.Context, cluster string) error {
 	for _, u := range []*unstructured.Unstructured{
-		made(rbac("ClusterRoleBinding"), "", once+cluster, nil),
 		made(rbac("RoleBinding"), accounts, once+cluster, nil),
-		made(core("ServiceAccount"), joins, cluster, nil),
+		made(rbac("ClusterRoleBinding"), "", once+cluster, nil),
 	} {
-		if err := j.host.remove(ctx, u); err != nil {
+		err := j.host.remove(ctx, u)
+		if err != nil && fault.From(err).Code != fault.CodeKubeDenied {
 			return err
 		}
 	}
-	return nil
+	return j.host.remove(ctx, made(core("ServiceAccount"), joins, cluster, nil))
 }

@@ -70,18 +70,84 @@ func TestJoinAndUnjoin(t *testing.T) {
 		"apart"); code != 4 || !strings.Contains(said, "tombolo link join west --namespace apart") {
 		t.Errorf("a hint for another namespace: %d", code)
 	}
+	interrupted(t, there, west)
 	if _, _, code = tombolo(t, "", "link", "join", "west", "--kubeconfig", west.file, "--image",
 		"registry.example/tombolo:v1"); code != 0 {
 		t.Errorf("joined again: %d", code)
 	}
-	renewed(t, there, west)
+	west.apply(t, calico)
 	if _, _, code = tombolo(t, "", "link", "unjoin", "west", "--kubeconfig", west.file, "--host-kubeconfig",
 		there.file); code != 0 {
 		t.Fatalf("unjoin: %d", code)
 	}
-	eventually(t, "nothing is left", func() string {
+	empty = append(empty, "CustomResourceDefinition /ippools.crd.projectcalico.org", "IPPool /theirs", "IPPool /tombolo-10-8-0-0-16")
+	eventually(t, "nothing is left, and no pool of somebody else is removed", func() string {
 		return difference("host", before, there.all(t)) + difference("west", empty, west.all(t))
 	})
+}
+
+// calico is what has pools: one that Tombolo has made, one with its label, and one with a name such as it gives.
+const calico = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ippools.crd.projectcalico.org}
+spec:
+  group: crd.projectcalico.org
+  scope: Cluster
+  names: {kind: IPPool, listKind: IPPoolList, plural: ippools, singular: ippool}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: tombolo-10-9-0-0-16, labels: {app.kubernetes.io/managed-by: tombolo}}
+spec: {cidr: 10.9.0.0/16, disabled: true}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: theirs, labels: {app.kubernetes.io/managed-by: tombolo}}
+spec: {cidr: 10.7.0.0/16}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: IPPool
+metadata: {name: tombolo-10-8-0-0-16}
+spec: {cidr: 10.8.0.0/16, disabled: true}
+`
+
+// interrupted has a join end at each step in which it uses up its line: the next run says how to continue, and leaves
+// nothing of the line.
+func interrupted(t *testing.T, there, west *api) {
+	t.Helper()
+	const name = "tombolo-link-join-west"
+	bare := func(kind, space string) client.Object {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: kind})
+		u.SetNamespace(space)
+		u.SetName(name)
+		return u
+	}
+	reads, states := bare("RoleBinding", "tombolo-links"), bare("ClusterRoleBinding", "")
+	for removed, done := range [][]client.Object{{reads}, {reads, states}} {
+		line, _, code := tombolo(t, "", "link", "token", "west", "--server", there.url, "--kubeconfig", there.file)
+		if code != 0 {
+			t.Fatalf("token: %d", code)
+		}
+		for _, o := range done {
+			if err := there.Delete(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, said, code := tombolo(t, line, "link", "join", "-", "--kubeconfig", west.file, "--image", "x/y", "--network-type", "p2p")
+		if code != 4 || !strings.Contains(said, "token_used") || !strings.Contains(said, "tombolo link join west") {
+			t.Errorf("interrupted after %d steps: %d", removed+1, code)
+		}
+		left := there.all(t)
+		for _, what := range []string{"ServiceAccount tombolo-link-join/west", "ClusterRoleBinding /" + name} {
+			if slices.Contains(left, what) {
+				t.Errorf("interrupted after %d steps, %s is left", removed+1, what)
+			}
+		}
+	}
 }
 
 // invited makes a line, and another one in its place.

@@ -237,17 +237,17 @@ func (p *place) copies(ctx context.Context, cluster string) error {
 	return p.pools(ctx)
 }
 
-// pools removes what Calico was told of the ranges of other clusters.
+// pools removes what Calico was told of the ranges of other clusters, and no pool of somebody else.
 func (p *place) pools(ctx context.Context) error {
 	for _, kind := range []schema.GroupVersionKind{{Group: "crd.projectcalico.org", Version: "v1", Kind: "IPPool"},
 		{Group: "projectcalico.org", Version: "v3", Kind: "IPPool"}} {
-		list, err := p.every(ctx, kind, client.MatchingLabels(pools.Labels()))
+		list, err := p.every(ctx, kind, client.MatchingLabels{"app.kubernetes.io/managed-by": pools.ManagedBy})
 		if err != nil {
 			return err
 		}
 		for _, u := range list {
 			cidr, _, _ := unstructured.NestedString(u.Object, "spec", "cidr")
-			if !pools.Ours(u.GetName(), cidr, u.GetLabels()) {
+			if pool := (pools.Pool{Name: u.GetName(), CIDR: cidr, ManagedBy: pools.ManagedBy}); !pool.Ours() {
 				continue
 			}
 			u.SetGroupVersionKind(kind)

@@ -69,6 +69,8 @@ func copied(there, own linked, cluster string) (out []change) {
 	return out
 }
 
+func removes(c change) bool { return c.remove != "" }
+
 func isCopy(o metav1.Object) bool { return o.GetLabels()[labelManagedBy] == managedBy }
 
 // copyOf is how a copy has to be changed. An object that is its own copy is none: both are one cluster.
@@ -95,7 +97,6 @@ func warned(there, own linked, cluster string, why trouble.Verdict, now time.Tim
 		return there
 	}
 	changed := of.DeepCopy()
-	changed.UID = "" // it may be the copy itself, which is held
 	meta.SetStatusCondition(&changed.Status.Conditions, notReached(own.clusters[cluster], why, now))
 	out := linked{maps.Clone(there.clusters), there.nodes}
 	out.clusters[cluster] = changed

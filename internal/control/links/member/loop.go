@@ -4,6 +4,7 @@ package member
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 	"github.com/tombolo-io/tombolo/internal/control/links/kinds"
 	"github.com/tombolo-io/tombolo/internal/control/watch"
+	"github.com/tombolo-io/tombolo/internal/link/learn"
 	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
@@ -47,7 +49,6 @@ type loop struct {
 	leases  leases
 
 	stumbled bool // the host cluster did not take what was written last
-	held     held
 
 	last *share.Shared // what was decided last; nil: nothing since the start
 	told telling       // by the name of a node's object
@@ -72,10 +73,13 @@ func (l *loop) pass(parent context.Context) time.Duration {
 		}
 	}
 	whole := from != nil
-	var soon time.Duration
+	if whole && away == nil && !all.has(l.cfg.Cluster) { // it was removed, or its kind is about to go
+		if away = l.there.sure(ctx); away != nil {
+			return gather
+		}
+	}
 	if l.there.copies {
-		var err error
-		if soon, err = l.copy(ctx, all, whole, away); err != nil {
+		if err := l.copy(ctx, all, whole, away); err != nil {
 			l.failed(partCopies, err) // the host cluster gets to know what happens here in any case
 		} else {
 			l.notes.say(partCopies, nil)
@@ -99,15 +103,7 @@ func (l *loop) pass(parent context.Context) time.Duration {
 	if l.notes.fails(partCopies) {
 		return retry
 	}
-	return sooner(again, soon)
-}
-
-// sooner is the shorter one of two times; 0: none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+	return again
 }
 
 func (l *loop) failed(part string, err error) time.Duration {
@@ -115,40 +111,45 @@ func (l *loop) failed(part string, err error) time.Duration {
 	return retry
 }
 
-// copy has the own cluster have what the host cluster has. It says when to look again; 0: there is no need.
-func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) (again time.Duration, err error) {
+// copy has the own cluster have what the host cluster has. What that one does not have any longer is removed only while
+// it has all kinds and the Cluster of this one, and so speaks for it: one that has lost its objects cuts nothing.
+func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) error {
 	own, err := readLinked(ctx, l.reader.ours)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	now := time.Now()
+	speaks, now := whole && all.has(l.cfg.Cluster), time.Now()
 	switch {
-	case !whole && away != nil:
-		return 0, do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
+	case away != nil && !speaks:
+		return do(ctx, l.own, warning(own, l.cfg.Cluster, unreached(away), now))
 	case !whole:
-		return 0, nil
-	}
-	lost := all.clusters[l.cfg.Cluster] == nil
-	all, l.held, again = l.held.hold(all, own, l.cfg.Cluster, now)
-	if away != nil {
+		return nil
+	case !speaks:
+		return do(ctx, l.own, warning(own, l.cfg.Cluster, unlinked(l.cfg.Cluster), now))
+	case away != nil:
 		all = warned(all, own, l.cfg.Cluster, unreached(away), now)
-	} else if lost {
-		all = warned(all, own, l.cfg.Cluster, unlinked(l.cfg.Cluster), now)
 	}
-	return again, do(ctx, l.own, copied(all, own, l.cfg.Cluster))
+	changes := copied(all, own, l.cfg.Cluster)
+	if slices.ContainsFunc(changes, removes) && (away != nil || l.there.sure(ctx) != nil) {
+		changes = slices.DeleteFunc(changes, removes)
+	}
+	return do(ctx, l.own, changes)
 }
 
 // state has the host cluster have what this cluster states. It says when to look again.
 func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	of := all.clusters[l.cfg.Cluster]
-	if of == nil { // it is not linked, or no longer
+	if !all.has(l.cfg.Cluster) { // it is not linked, or no longer
 		l.last, l.told = nil, telling{cluster: l.cfg.Cluster, version: l.told.version}
+		if !l.there.copies { // what was copied stays, and so do its pools
+			l.notes.say(partPools, l.pools.keep(ctx, l.cfg.Cluster, linked{}, &learn.Result{}))
+		}
 		changes, _ := stated(l.told, share.Shared{}, all, time.Now())
 		if err := do(ctx, l.there.client, changes); err != nil {
 			return retry, err
 		}
 		l.notes.say(partLinked, fault.Newf(fault.CodeNotFound, "the host cluster has no Cluster %q", l.cfg.Cluster).
-			Hint("create it there"))
+			Hint("%s", relink(l.cfg.Cluster)))
 		return 0, nil
 	}
 	l.notes.say(partLinked, nil)

@@ -52,6 +52,10 @@ func (f *federation) calico(t *testing.T) {
 				disabled, _, _ := unstructured.NestedBool(u.Object, "spec", "disabled")
 				cidr, _, _ := unstructured.NestedString(u.Object, "spec", "cidr")
 				got = append(got, fmt.Sprint(u.GetName(), " ", cidr, " ", disabled))
+				size, _, _ := unstructured.NestedInt64(u.Object, "spec", "blockSize")
+				if want := map[bool]int64{true: 26}[disabled]; size != want {
+					t.Errorf("%s has the block size %d, want %d", u.GetName(), size, want)
+				}
 			}
 			if !slices.Equal(got, want) {
 				return fmt.Sprintf("%q, want %q", got, want)
@@ -61,8 +65,20 @@ func (f *federation) calico(t *testing.T) {
 	}
 	const own = "default-ipv4-ippool 10.2.0.0/16 false"
 	eventually(t, "Calico knows the range of a", has(own, "tombolo-10-1-0-0-16 10.1.0.0/16 true"))
+	f.host.says(t, "b", objects.ConditionPoolsMade, "True Made", "for each range")
 	f.change(t, "a", fmt.Sprintf(accepted, `[]`, "False"), true)
 	eventually(t, "and forgets it", has(own))
+	theirs := bareOf(pool)
+	theirs.SetName("tombolo-10-1-0-0-16")
+	theirs.Object["spec"] = map[string]any{"cidr": "10.77.0.0/16"}
+	if err := f.b.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	f.change(t, "a", fmt.Sprintf(accepted, `["10.1.0.0/16"]`, "True"), true)
+	f.host.says(t, "b", objects.ConditionPoolsMade, "False NameTaken", "tombolo-10-1-0-0-16 (of 10.77.0.0/16); give it another name")
+	f.change(t, "a", fmt.Sprintf(accepted, `[]`, "False"), true)
+	f.host.says(t, "b", objects.ConditionPoolsMade, "True Made", "")
+	f.b.remove(t, bareOf(pool), "tombolo-10-1-0-0-16")
 	f.change(t, "a", fmt.Sprintf(accepted, `["10.1.0.0/16"]`, "True"), true)
 	eventually(t, "and knows it again", has(own, "tombolo-10-1-0-0-16 10.1.0.0/16 true"))
 	byHand := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": "10.9.0.0/16"}}}
@@ -80,7 +96,8 @@ func (f *federation) calico(t *testing.T) {
 	}
 	f.change(t, "b", `{"spec":{"cni":"other"}}`, false)
 	f.host.says(t, "b", objects.ConditionCNIKnown, "True Told", "other, by spec.cni")
-	eventually(t, "without Calico it goes, and somebody else's stays", has("by-hand 10.9.0.0/16 false"))
+	eventually(t, "without Calico it goes", has())
+	f.host.says(t, "b", objects.ConditionPoolsMade, "True NotNeeded", "no IPPool")
 }
 
 // change patches a Cluster at the host cluster.

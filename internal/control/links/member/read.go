@@ -154,6 +154,12 @@ type linked struct {
 	nodes    map[string]*objects.ClusterNode
 }
 
+// has reports whether a cluster is linked, and not about to go.
+func (l linked) has(cluster string) bool {
+	of := l.clusters[cluster]
+	return of != nil && of.DeletionTimestamp == nil
+}
+
 func readLinked(ctx context.Context, from client.Reader) (linked, error) {
 	out := linked{map[string]*objects.Cluster{}, map[string]*objects.ClusterNode{}}
 	var clusters objects.ClusterList

@@ -4,6 +4,7 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -25,7 +26,8 @@ import (
 type verdicts map[string]trouble.Verdict
 
 // mine are the types that a member writes at the host cluster.
-var mine = []string{objects.ConditionCNIKnown, objects.ConditionClockRight, objects.ConditionReady}
+var mine = []string{objects.ConditionCNIKnown, objects.ConditionClockRight, objects.ConditionPoolsMade,
+	objects.ConditionReady}
 
 // conditions are those that a member has written, as verdicts change them, in order. One whose status stays keeps its
 // time.
@@ -77,6 +79,9 @@ func (l *loop) around(known *learn.Result, unread error) verdicts {
 	if known != nil || unread != nil {
 		out[objects.ConditionCNIKnown] = trouble.CNI(cniFacts(known, unread))
 	}
+	if l.pools.says.Status != "" {
+		out[objects.ConditionPoolsMade] = l.pools.says
+	}
 	if skew, ok := l.there.clock.said(); ok {
 		out[objects.ConditionClockRight] = trouble.Clock(skew)
 	}
@@ -127,6 +132,19 @@ func unreached(err error) trouble.Verdict {
 	}
 	return trouble.Verdict{Status: trouble.No, Reason: objects.ReasonHostAway,
 		Message: "the host cluster is not reached, and other clusters may have changed since: " + why(err)}
+}
+
+// unlinked is what the condition HostReached says while the host cluster has no Cluster of this one.
+func unlinked(cluster string) trouble.Verdict {
+	return trouble.Verdict{Status: trouble.No, Reason: objects.ReasonHostUnlinked, Message: fmt.Sprintf("the "+
+		"host cluster has no Cluster %s, or no longer, and what is known here of other clusters stays: ", cluster) +
+		relink(cluster)}
+}
+
+// relink is what to do then.
+func relink(cluster string) string {
+	return fmt.Sprintf("if it is not to be linked: 'tombolo link unjoin %s' here; if the host cluster has lost it: "+
+		"restore it there, or join again with a line of 'tombolo link token %s'", cluster, cluster)
 }
 
 // with are these and further verdicts.

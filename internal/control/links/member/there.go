@@ -7,10 +7,15 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -29,8 +34,8 @@ import (
 const (
 	// asked is how long the host cluster may take for an answer before it counts as away.
 	asked = 5 * time.Second
-	// look is how often it is asked whether it is there: libraries do not say that it refuses connections.
-	look = 3 * time.Second
+	// lookEvery is how often it is asked whether it is there: libraries do not say that it refuses connections.
+	lookEvery = 3 * time.Second
 	// mostWait bounds the time between two tries to reach it.
 	mostWait = 20 * time.Second
 )
@@ -38,6 +43,7 @@ const (
 // there is the host cluster.
 type there struct {
 	client client.Client // without a cache
+	groups rest.Interface
 	clock  *clock
 	config *rest.Config
 	copies bool // it is another cluster than the own one
@@ -64,8 +70,15 @@ func newThere(cfg controlconf.Links, h manager.Host, wake func(), now func() tim
 		out.copies = true
 	}
 	out.config.Wrap(out.clock.wrap)
-	out.client, err = client.New(out.config, client.Options{Scheme: h.GetScheme()})
-	return out, err
+	if out.client, err = client.New(out.config, client.Options{Scheme: h.GetScheme()}); err != nil {
+		return nil, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(out.config)
+	if err != nil {
+		return nil, err
+	}
+	out.groups = d.RESTClient()
+	return out, nil
 }
 
 func remote(file string, own *rest.Config) (*rest.Config, error) {
@@ -101,8 +114,8 @@ func (t *there) run(ctx context.Context) error {
 			return nil
 		})
 		g.Go("look", func(ctx context.Context) error {
-			for run.Wait(ctx, look) {
-				if err := t.ask(ctx); err != nil && ctx.Err() == nil {
+			for run.Wait(ctx, lookEvery) {
+				if err := t.look(ctx); err != nil && ctx.Err() == nil {
 					t.doubted(err)
 				}
 			}
@@ -220,8 +233,39 @@ func (t *there) away(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the host cluster.
+// ask asks the host cluster whether it is there, with all kinds. A kind that is about to go counts as gone: its objects
+// go first, and what is known of other clusters has to stay.
 func (t *there) ask(ctx context.Context) error {
+	if err := t.look(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, asked)
+	defer cancel()
+	var served metav1.APIResourceList
+	err := t.groups.Get().AbsPath("/apis", objects.GroupVersion().Group, objects.GroupVersion().Version).Do(ctx).
+		Into(&served)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	return lacking(served.APIResources)
+}
+
+// lacking says which kind of linked clusters an API server does not serve: of one that is about to go no object can be
+// created.
+func lacking(served []metav1.APIResource) error {
+	for _, kind := range []string{v1alpha1.KindCluster, v1alpha1.KindClusterNode} {
+		if !slices.ContainsFunc(served, func(r metav1.APIResource) bool {
+			return r.Kind == kind && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "create")
+		}) {
+			return &meta.NoKindMatchError{GroupKind: objects.GroupVersion().WithKind(kind).GroupKind(),
+				SearchedVersions: []string{objects.GroupVersion().Version}}
+		}
+	}
+	return nil
+}
+
+// look asks the host cluster whether it is there.
+func (t *there) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, asked)
 	defer cancel()
 	err := t.client.Get(ctx, client.ObjectKey{Name: t.name}, &objects.Cluster{})
@@ -229,6 +273,15 @@ func (t *there) ask(ctx context.Context) error {
 		return err
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// sure asks the host cluster before something is removed that it does not have any longer.
+func (t *there) sure(ctx context.Context) error {
+	err := t.ask(ctx)
+	if err != nil {
+		t.doubted(err)
+	}
+	return err
 }
 
 // pause is how long to wait before the next try.

@@ -73,26 +73,37 @@ func (f *federation) clockWrong(t *testing.T) {
 // forget removes definitions, and gives them back as they can be created again.
 func (x *api) forget(t *testing.T, names ...string) (out []*unstructured.Unstructured) {
 	t.Helper()
-	kind := schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	for _, name := range names {
-		u := bareOf(kind)
-		key := client.ObjectKey{Name: name + ".tombolo.dev"}
-		if err := x.Get(t.Context(), key, u); err != nil {
-			t.Fatal(err)
-		}
-		x.remove(t, bareOf(kind), key.Name)
-		eventually(t, name+" is gone", func() string {
-			if err := x.Get(t.Context(), key, bareOf(kind)); !apierrors.IsNotFound(err) {
-				return fmt.Sprint("it is there: ", err)
-			}
-			return ""
-		})
-		back := bareOf(kind)
-		back.SetName(u.GetName())
-		back.Object["spec"] = u.Object["spec"]
-		out = append(out, back)
+		u := x.definition(t, name)
+		x.remove(t, bareOf(u.GroupVersionKind()), u.GetName())
+		x.lost(t, u)
+		out = append(out, u)
 	}
 	return out
+}
+
+// definition is that of a kind, as it can be created again.
+func (x *api) definition(t *testing.T, name string) *unstructured.Unstructured {
+	t.Helper()
+	u := bareOf(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	if err := x.Get(t.Context(), client.ObjectKey{Name: name + ".tombolo.dev"}, u); err != nil {
+		t.Fatal(err)
+	}
+	back := bareOf(u.GroupVersionKind())
+	back.SetName(u.GetName())
+	back.Object["spec"] = u.Object["spec"]
+	return back
+}
+
+// lost waits until a definition is gone.
+func (x *api) lost(t *testing.T, u *unstructured.Unstructured) {
+	t.Helper()
+	eventually(t, u.GetName()+" is gone", func() string {
+		if err := x.Get(t.Context(), client.ObjectKeyFromObject(u), bareOf(u.GroupVersionKind())); !apierrors.IsNotFound(err) {
+			return fmt.Sprint("it is there: ", err)
+		}
+		return ""
+	})
 }
 
 func (x *api) recall(t *testing.T, definitions []*unstructured.Unstructured) {
