@@ -41,8 +41,8 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// TestHas: a Cluster that is about to go is not linked any longer.
-func TestHas(t *testing.T) {
+// TestIsLinked: a Cluster that is about to go is not linked any longer.
+func TestIsLinked(t *testing.T) {
 	here, going := &objects.Cluster{}, &objects.Cluster{}
 	now := metav1.Now()
 	going.DeletionTimestamp = &now
