@@ -128,12 +128,18 @@ func (w *linkedWorld) join(t *testing.T) {
 	for i, c := range w.all {
 		begin := time.Now()
 		line := filepath.Join(w.rig.Dir, c.Name+".line")
-		out, err := host.link(t.Context(), "token", c.Name, "--server", host.Server(), "--out", line)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		tokens := map[string]bool{}
+		for range 2 { // the second line voids the token to which the first one leads
+			if out, err := host.link(t.Context(), "token", c.Name, "--server", host.Server(), "--out", line); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			tokens[host.kubectl(t, "-n", "tombolo-links", "get", "secret", c.Name, "-o", "jsonpath={.data.token}")] = true
 		}
-		var first string
-		if first, w.second, err = c.Elastic(t.Context(), "51820"); err != nil {
+		if len(tokens) != 2 || tokens[""] {
+			t.Errorf("%s has the token of the first line, or none", c.Name)
+		}
+		first, second, err := c.Elastic(t.Context(), "51820")
+		if w.second = second; err != nil {
 			t.Fatal(err)
 		}
 		args := []string{"join", "@" + line, "--image", tomboloImage, "--wait", "60s", "--accept", "10.0.0.0/8",
@@ -143,7 +149,7 @@ func (w *linkedWorld) join(t *testing.T) {
 		if i == 2 {
 			args = append(args, "--network-type", "gateway")
 		}
-		out, err = c.link(t.Context(), args...)
+		out, err := c.link(t.Context(), args...)
 		t.Logf("%s joined after %v:\n%s", c.Name, time.Since(begin).Round(100*time.Millisecond), out)
 		if err != nil {
 			t.Fatal(err)
