@@ -32,7 +32,7 @@ const MostOrder = 4 << 20
 type TokenOrder struct {
 	Cluster string        `json:"cluster"`
 	Server  string        `json:"server,omitempty"` // empty: that of the kubeconfig
-	Name    string        `json:"name,omitempty"`   // in the certificate; empty: that of the kubeconfig, or the host of Server
+	Name    string        `json:"name,omitempty"`   // in the certificate; empty: as the kubeconfig and Server say
 	Proxy   string        `json:"proxy,omitempty"`
 	Expires time.Duration `json:"expires"`
 	Objects string        `json:"objects"` // YAML of manifest.Invitation
@@ -46,7 +46,7 @@ type JoinOrder struct {
 	Cluster   string        `json:"cluster"`
 	Line      string        `json:"line,omitempty"`   // empty: with the credentials that are there
 	Proxy     string        `json:"proxy,omitempty"`  // in place of the line's
-	Server    string        `json:"server,omitempty"` // URL at which the join itself dials the host; empty: as the member does
+	Server    string        `json:"server,omitempty"` // at which the join itself dials; empty: as the member
 	Namespace string        `json:"namespace"`
 	Spec      []byte        `json:"spec,omitempty"` // JSON of a ClusterSpec; empty: nothing was said
 	Objects   string        `json:"objects"`        // YAML: the controller, members, and the mesh
