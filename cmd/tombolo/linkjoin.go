@@ -45,11 +45,16 @@ The line is given as it is, from a file, or with - from stdin, where others do n
 the list of processes. It can be used once. With the name of a cluster that has joined in its
 place everything is applied again, with the credentials that are there.
 
+Where only pods reach the host's API server, as through a port of a hub, --server says where
+this command does, such as at the end of a 'kubectl port-forward'. The name in the
+certificate stays that of the line.
+
 The controller gets an account that writes what is of this cluster only, in the Secret
 tombolo-link-host. It never gets a kubeconfig of the host cluster.`,
 		Example: `  tombolo link join @west.line --image registry.example/tombolo:v1
   tombolo link join - --image registry.example/tombolo:v1 --network-type gateway --node-elastic-ip a=203.0.113.7
   tombolo link join @west.line --image registry.example/tombolo:v1 --map 10.244.0.0/16=10.64.0.0/16 --dry-run
+  tombolo link join @west.line --image registry.example/tombolo:v1 --server https://127.0.0.1:6443
   tombolo link join west --image registry.example/tombolo:v2`,
 		RunE: func(cmd *cobra.Command, args []string) error { return j.run(cmd, args[0]) },
 	}
@@ -72,6 +77,8 @@ tombolo-link-host. It never gets a kubeconfig of the host cluster.`,
 		"`CIDR` within which ranges of others have to be, in place of the mesh's own list; may be repeated")
 	f.StringVar(&j.order.Proxy, "proxy-url", "",
 		"`URL` of a proxy (http, https, socks5) to the host cluster, in place of the line's")
+	f.StringVar(&j.order.Server, "server", "",
+		"`URL` at which this command alone reaches the host's API server; the controller keeps to the line's")
 	f.DurationVar(&j.order.Wait, "wait", 2*time.Minute, "how long to wait for the first packet; 0: not at all")
 	f.BoolVar(&j.order.DryRun, "dry-run", false, "check everything, and print what would be done")
 	offer(cmd, "network-type", invite.NetworkTypes()...)
@@ -91,6 +98,9 @@ func (j *linkJoin) run(cmd *cobra.Command, word string) error {
 	}
 	if j.order.Cluster, j.order.Line, err = readLinkLine(cmd, word); err != nil {
 		return err
+	}
+	if j.order.Server != "" && !invite.IsServer(j.order.Server) {
+		return usage(fmt.Sprintf("--server %q is no URL of an API server", j.order.Server), "--server https://127.0.0.1:6443")
 	}
 	if j.image == "" {
 		return usage("--image is missing", "--image REGISTRY/tombolo:VERSION, as 'make image' builds it")

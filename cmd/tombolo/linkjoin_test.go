@@ -24,6 +24,7 @@ func TestWhatIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 		{"link join @/nowhere --image a/b", "cannot be read"},
 		{"link join west --image a/b --network-type star", "none of p2p, gateway"},
 		{"link join west --image a/b --map 10.0.0.0/8", "CIDR=CIDR"},
+		{"link join west --image a/b --server 127.0.0.1:6443", "no URL of an API server"},
 		{"link unjoin west --host --host-kubeconfig x", "exclude each other"},
 		{"link list west", "no arguments"},
 	} {

@@ -47,7 +47,8 @@ new line. Packets between clusters pass meanwhile.`,
 		Example: `  tombolo link token west --context host
   tombolo link token west --server https://k8s.example.com:6443 --expires 15m --out west.line
   tombolo link token west --proxy-url http://proxy.west.example:3128
-  tombolo link token west --renew --out west.line`,
+  tombolo link token west --renew --out west.line
+  tombolo link token west --server https://tombolo-agent.tombolo-system.svc:6443 --tls-server-name kubernetes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cluster = args[0]
 			if o.Expires < leastLinkLife || o.Expires > mostLinkLife {
@@ -88,6 +89,8 @@ new line. Packets between clusters pass meanwhile.`,
 	to.register(cmd, outReplaces)
 	f.StringVar(&o.Server, "server", "",
 		"`URL` of the host's API server as the other cluster reaches it; else the kubeconfig's")
+	f.StringVar(&o.Name, "tls-server-name", "",
+		"`NAME` in its certificate, where that is not the host of --server; else the kubeconfig's")
 	f.DurationVar(&o.Expires, "expires", time.Hour, "how long the line can be used, 10m to 24h")
 	f.StringVar(&o.Proxy, "proxy-url", "",
 		"`URL` of a proxy (http, https, socks5) through which the other cluster reaches it")

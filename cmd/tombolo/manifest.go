@@ -22,7 +22,7 @@ func newAgentManifestCommand() *cobra.Command {
 	to := outFlag{mode: 0o600} // it holds a token
 	var join string
 	cmd := &cobra.Command{
-		Use:   "manifest --join LINE|@FILE|- --image IMAGE --allow RULE...",
+		Use:   "manifest --join LINE|@FILE|- --image IMAGE --allow RULE...|--port NAME=NUMBER...",
 		Short: "Print the Kubernetes objects that run an agent",
 		Long: `Print the Kubernetes objects that run an agent, for 'kubectl apply -f -'.
 
@@ -31,6 +31,10 @@ without an API token. Its identity lives in an emptyDir as long as the pod: each
 new pod uses the token once more, so a token for a Deployment needs --uses and
 --ttl to match. With --persist each replica keeps its identity in a volume, and
 the token is used once per replica.
+
+With --port the agents listen for a port of the hub, and the Service of their name
+leads to them: pods reach what the port leads to at NAME.NAMESPACE.svc. Those in
+--port-from may connect, and 'kubectl port-forward'.
 
 The output contains the join line. Keep it as you keep the token; --out creates
 the file with mode 0600.`,
@@ -52,6 +56,9 @@ the file with mode 0600.`,
 	f.StringVar(&join, "join", "", "join `LINE` of 'tombolo token create', @FILE that holds it, or - for stdin")
 	f.StringArrayVar(&o.Allow, "allow", nil,
 		"what may be reached: `RULE` is CIDR[:ports], name[:ports] or *.suffix[:ports]; may be repeated")
+	f.StringArrayVar(&o.Ports, "port", nil,
+		"`NAME=NUMBER`: a port of the hub, and that of the Service which leads there; may be repeated")
+	f.StringArrayVar(&o.PortFrom, "port-from", nil, "`CIDR` of those who may connect to the ports; may be repeated")
 	f.IntVar(&o.Replicas, "replicas", o.Replicas, "`NUMBER` of agents")
 	f.StringVar(&o.Persist, "persist", "", "keep each replica's identity in a volume of this `SIZE`, such as 64Mi "+
 		"(makes a StatefulSet)")

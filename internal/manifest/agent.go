@@ -17,6 +17,8 @@ type AgentOptions struct {
 	Cluster  string   // optional: the cluster that the join line must be for
 	Join     string   // the join line itself
 	Allow    []string // rules, already accepted by the policy
+	Ports    []string // NAME=NUMBER: ports of the hub, for which the agent and its Service listen
+	PortFrom []string // who may connect to them
 	Replicas int
 	// Persist is the size of a volume claim per replica. Without it the identity
 	// lives as long as the pod, and a new pod needs a token that is still valid;
@@ -36,7 +38,8 @@ func Agent(o AgentOptions) ([]byte, error) {
 	var p problems
 	selector, tolerations := p.common(o.Common)
 	p.join(o)
-	if len(o.Allow) == 0 {
+	config, exposed := p.agentPorts(o)
+	if len(o.Allow) == 0 && len(o.Ports) == 0 {
 		p.add("allow", "is missing: without a rule the agent refuses every destination; "+
 			"give the cluster's pod, service and node ranges")
 	}
@@ -58,7 +61,16 @@ func Agent(o AgentOptions) ([]byte, error) {
 	}
 
 	docs := namespaceObject(o.Common, o.HostNetwork)
-	docs = append(docs, accountObject(o.Common, "agent"), joinSecret(o), agentWorkload(o, selector, tolerations))
+	docs = append(docs, accountObject(o.Common, "agent"), joinSecret(o))
+	var text string
+	if len(exposed) > 0 {
+		var err error
+		if text, err = asText(config); err != nil {
+			return nil, err
+		}
+		docs = append(docs, agentPortObjects(o, text, exposed)...)
+	}
+	docs = append(docs, agentWorkload(o, text, selector, tolerations))
 	if o.Replicas > 1 {
 		docs = append(docs, disruptionBudget{
 			"policy/v1", "PodDisruptionBudget", objectMeta(o.Common, "agent"),
@@ -107,7 +119,10 @@ func joinSecret(o AgentOptions) document {
 	return secret{"v1", "Secret", m, "Opaque", map[string]string{"join": o.Join}}
 }
 
-func agentWorkload(o AgentOptions, selector map[string]string, tolerations []toleration) document {
+// agentWorkload runs the agent.
+//
+//	config: text of an AgentConfig; empty: none
+func agentWorkload(o AgentOptions, config string, selector map[string]string, tolerations []toleration) document {
 	health := ":" + strconv.Itoa(HealthPort)
 	if o.HostNetwork {
 		health = loopback + health
@@ -137,6 +152,13 @@ func agentWorkload(o AgentOptions, selector map[string]string, tolerations []tol
 	pod.Metadata.Annotations = map[string]string{"tombolo.dev/join-line": hex.EncodeToString(sum[:8])}
 	pod.Spec.Spread = spreadOver(o.Common, o.Replicas)
 	pod.Spec.Volumes = []volume{{Name: "join", Secret: &secretVolume{o.Name + "-join", 0o400}}}
+	if config != "" { // a running agent does not take it over
+		box, sum := &pod.Spec.Containers[0], sha256.Sum256([]byte(config))
+		pod.Metadata.Annotations["tombolo.dev/agent-config"] = hex.EncodeToString(sum[:8])
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "config", ConfigMap: &configMapVolume{o.Name, 0o444}})
+		box.Args = append(box.Args, "--config", configDir+"/"+agentFile)
+		box.VolumeMounts = append(box.VolumeMounts, volumeMount{Name: "config", MountPath: configDir, ReadOnly: true})
+	}
 
 	w := workload{"apps/v1", "Deployment", objectMeta(o.Common, "agent"), workloadSpec{
 		Replicas: o.Replicas, RevisionHistoryLimit: 3,

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,9 @@ type linkedWorld struct {
 	// second is the public address of a second node of the last cluster.
 	second string
 }
+
+// viaHub is the cluster that reaches the host's API server through a port of the hub alone.
+const viaHub = 1
 
 const tomboloImage = "tombolo.local/tombolo:dev"
 
@@ -61,7 +65,11 @@ func TestLinkedKube(t *testing.T) {
 				return
 			}
 			w.all[i] = &cluster{Cluster: c, rig: r, hub: h, ctx: ctx}
-			if err := errors.Join(c.DeployAgent(ctx), c.DeployWorkload(ctx)); err != nil {
+			var flags []string
+			if i == viaHub {
+				flags = []string{"--port", "kube-host=6443", "--port-from", rig.PodRange}
+			}
+			if err := errors.Join(c.DeployAgentWith(ctx, flags...), c.DeployWorkload(ctx)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -128,9 +136,14 @@ func (w *linkedWorld) join(t *testing.T) {
 	for i, c := range w.all {
 		begin := time.Now()
 		line := filepath.Join(w.rig.Dir, c.Name+".line")
+		server, more := host.Server(), []string(nil)
+		if i == viaHub {
+			server, more = w.through(t, c)
+		}
 		tokens := map[string]bool{}
 		for range 2 { // the second line voids the token to which the first one leads
-			if out, err := host.link(t.Context(), "token", c.Name, "--server", host.Server(), "--out", line); err != nil {
+			out, err := host.link(t.Context(), append([]string{"token", c.Name, "--server", server, "--out", line}, more...)...)
+			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			tokens[host.kubectl(t, "-n", "tombolo-links", "get", "secret", c.Name, "-o", "jsonpath={.data.token}")] = true
@@ -149,6 +162,9 @@ func (w *linkedWorld) join(t *testing.T) {
 		if i == 2 {
 			args = append(args, "--network-type", "gateway")
 		}
+		if i == viaHub {
+			args = append(args, "--server", host.Server())
+		}
 		out, err := c.link(t.Context(), args...)
 		t.Logf("%s joined after %v:\n%s", c.Name, time.Since(begin).Round(100*time.Millisecond), out)
 		if err != nil {
@@ -158,6 +174,24 @@ func (w *linkedWorld) join(t *testing.T) {
 			t.Error("a line can be used twice")
 		}
 	}
+}
+
+// through has a cluster reach the host's API server through a port of the hub: it gives the address of its agent's
+// Service, and what a line needs besides. (There is no DNS.)
+func (w *linkedWorld) through(t *testing.T, c *cluster) (server string, flags []string) {
+	t.Helper()
+	host := w.all[0]
+	name, _, err := net.SplitHostPort(host.APIServer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.hub.Configure(fmt.Sprintf("ports:\n- {name: kube-host, target: %q, clusters: [%s]}\n", host.APIServer(),
+		c.Name)); err != nil {
+		t.Fatal(err)
+	}
+	at := strings.TrimSpace(c.kubectl(t, "-n", rig.AgentNamespace, "get", "service", "tombolo-agent", "-o",
+		"jsonpath={.spec.clusterIP}"))
+	return "https://" + at + ":6443", []string{"--tls-server-name", name}
 }
 
 // flow has pods of each cluster reach pods and Services of the others.

@@ -53,7 +53,7 @@ func (l Line) Encode() (string, error) {
 	l.CA = pemOf(ca)
 	if why := l.wrong(); why != "" {
 		return "", fault.Newf(fault.CodeConfig, "a join line for %q cannot be made", l.Cluster).Whyf("%s", why).
-			Hint("correct --server and --proxy-url, or name another kubeconfig")
+			Hint("correct --server, --tls-server-name and --proxy-url, or name another kubeconfig")
 	}
 	var body []byte
 	for _, field := range [][]byte{[]byte(l.Cluster), []byte(l.Server), []byte(l.ServerName), []byte(l.Proxy),
@@ -142,7 +142,7 @@ func (l Line) wrong() string {
 		}
 	}
 	switch {
-	case !isURL(l.Server, "https"):
+	case !IsServer(l.Server):
 		return "the host's API server is no https URL"
 	case l.Proxy != "" && !isURL(l.Proxy, "http", "https", "socks5"):
 		return "the proxy is no URL that begins with http, https or socks5"
@@ -150,6 +150,17 @@ func (l Line) wrong() string {
 		return "there is no token"
 	}
 	return ""
+}
+
+// IsServer reports whether a text is the URL of an API server.
+func IsServer(text string) bool { return isURL(text, "https") }
+
+// ServerName is the name that is looked for in the certificate of an API server: what is said, or the host of its URL.
+func ServerName(said, server string) string {
+	if u, err := url.Parse(server); said == "" && err == nil {
+		return u.Hostname()
+	}
+	return said
 }
 
 func isURL(text string, schemes ...string) bool {

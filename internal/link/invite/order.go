@@ -32,6 +32,7 @@ const MostOrder = 4 << 20
 type TokenOrder struct {
 	Cluster string        `json:"cluster"`
 	Server  string        `json:"server,omitempty"` // empty: that of the kubeconfig
+	Name    string        `json:"name,omitempty"`   // in the certificate; empty: as the kubeconfig and Server say
 	Proxy   string        `json:"proxy,omitempty"`
 	Expires time.Duration `json:"expires"`
 	Objects string        `json:"objects"` // YAML of manifest.Invitation
@@ -44,8 +45,9 @@ type TokenOrder struct {
 // JoinOrder has a cluster be linked.
 type JoinOrder struct {
 	Cluster   string        `json:"cluster"`
-	Line      string        `json:"line,omitempty"`  // empty: with the credentials that are there
-	Proxy     string        `json:"proxy,omitempty"` // in place of the line's
+	Line      string        `json:"line,omitempty"`   // empty: with the credentials that are there
+	Proxy     string        `json:"proxy,omitempty"`  // in place of the line's
+	Server    string        `json:"server,omitempty"` // at which the join itself dials; empty: as the member
 	Namespace string        `json:"namespace"`
 	Spec      []byte        `json:"spec,omitempty"` // JSON of a ClusterSpec; empty: nothing was said
 	Objects   string        `json:"objects"`        // YAML: the controller, members, and the mesh

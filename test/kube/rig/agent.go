@@ -20,7 +20,10 @@ const AgentNamespace = "tombolo-system"
 const agentImage = "tombolo.local/tombolo:dev"
 
 // DeployAgent runs the agent as a pod, from the product's own image and manifest, and waits until it is ready.
-func (c *Cluster) DeployAgent(ctx context.Context) error {
+func (c *Cluster) DeployAgent(ctx context.Context) error { return c.DeployAgentWith(ctx) }
+
+// DeployAgentWith is DeployAgent with further flags of 'tombolo agent manifest'.
+func (c *Cluster) DeployAgentWith(ctx context.Context, flags ...string) error {
 	begin := time.Now()
 	// Controllers, scheduler and kubelet may each be waiting up to 30 s since kube-apiserver's last restart.
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -35,10 +38,10 @@ func (c *Cluster) DeployAgent(ctx context.Context) error {
 	if err := c.ImportImages(ctx, archive); err != nil {
 		return err
 	}
-	manifest, err := c.rig.hub.Tombolo(ctx, "agent", "manifest", "--cluster", c.Name, "--join", c.join,
+	manifest, err := c.rig.hub.Tombolo(ctx, append([]string{"agent", "manifest", "--cluster", c.Name, "--join", c.join,
 		"--image", agentImage, "--namespace", AgentNamespace, "--replicas", "1",
-		"--allow", PodRange, "--allow", ServiceRange, "--allow", NodeAddress+"/32:10250",
-		"--allow", secondAddress+"/32:10250")
+		"--allow", PodRange, "--allow", ServiceRange, "--allow", NodeAddress + "/32:10250",
+		"--allow", secondAddress + "/32:10250"}, flags...)...)
 	if err != nil {
 		return err
 	}

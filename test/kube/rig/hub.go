@@ -32,7 +32,10 @@ func (r *Rig) StartHub(ctx context.Context) (*Hub, error) {
 	if err := os.Mkdir(h.dir, 0o755); err != nil {
 		return nil, err
 	}
-	proc, err := r.start(h.dir, launch{name: "hub", host: r.hubHost, args: []string{r.tombolo, "hub",
+	if err := h.Configure(""); err != nil {
+		return nil, err
+	}
+	proc, err := r.start(h.dir, launch{name: "hub", host: r.hubHost, args: []string{r.tombolo, "hub", "--config", h.config(),
 		"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", h.runDir(),
 		"--listen", ":" + HubPort, "--advertise", HubAddress + ":" + HubPort}})
 	if err != nil {
@@ -51,6 +54,14 @@ func (r *Rig) StartHub(ctx context.Context) (*Hub, error) {
 	r.step("hub is up at "+HubAddress+":"+HubPort, begin)
 	return h, nil
 }
+
+// Configure has the hub take over further fields of a HubConfig, in YAML.
+func (h *Hub) Configure(fields string) error {
+	text := "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\n" + fields
+	return os.WriteFile(h.config(), []byte(text), 0o600)
+}
+
+func (h *Hub) config() string { return filepath.Join(h.dir, "hub.yaml") }
 
 func (h *Hub) runDir() string { return filepath.Join(h.dir, "run") }
 

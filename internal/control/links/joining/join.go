@@ -3,6 +3,7 @@
 package joining
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -101,7 +102,7 @@ func join(ctx context.Context, here *place, o invite.JoinOrder, tell *teller) er
 	if o.Wait <= 0 {
 		return nil
 	}
-	member, err := fromText([]byte(j.account))
+	member, err := fromText([]byte(j.account), o.Server)
 	if err != nil {
 		return err
 	}
@@ -172,18 +173,18 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 	if err != nil {
 		return out, err
 	}
-	if out.host, err = fromText([]byte(text)); err != nil {
-		return out, reached(err, line, o.Namespace)
+	if out.host, err = fromText([]byte(text), o.Server); err != nil {
+		return out, reached(err, line, o)
 	}
 	var token, shared corev1.Secret
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: accounts, Name: line.Cluster}, &token); err != nil {
 		if apierrors.IsForbidden(err) && !o.DryRun { // a join that was interrupted has left the account
 			_ = out.end(ctx, line.Cluster) // the error is that the line is used up
 		}
-		return out, reached(err, line, o.Namespace)
+		return out, reached(err, line, o)
 	}
 	if err := out.host.Get(ctx, client.ObjectKey{Namespace: joins, Name: meshSecret}, &shared); err != nil {
-		return out, reached(err, line, o.Namespace)
+		return out, reached(err, line, o)
 	}
 	out.line, out.secret = true, string(shared.Data[secretKey])
 	if out.account, err = line.Kubeconfig(string(token.Data[corev1.ServiceAccountTokenKey])); err != nil {
@@ -193,21 +194,29 @@ func (p *place) credentials(ctx context.Context, o invite.JoinOrder) (out joined
 }
 
 // reached is why the host cluster does not take a line.
-//
-//	space: where the join is
-func reached(err error, line invite.Line, space string) error {
+func reached(err error, line invite.Line, o invite.JoinOrder) error {
+	again := "tombolo link token " + line.Cluster
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return fault.New(fault.CodeTokenUsed, "the host cluster does not take the join line").
 			Whyf("it was used, also by a join that was interrupted, replaced by a newer one, or has expired: it was made to "+
 				"last until %s",
 				line.Expires.Format("2006-01-02 15:04:05 UTC")).
-			Hint("make another one at the host cluster: tombolo link token %s. To apply again what has joined: "+
-				"tombolo link join %s%s", line.Cluster, line.Cluster, within(space))
+			Hint("make another one at the host cluster: %s. To apply again what has joined: "+
+				"tombolo link join %s%s", again, line.Cluster, within(o.Namespace))
 	}
-	out := fault.From(failed("reach the host cluster at "+line.Server, err))
-	if out.Code == fault.CodeKubeAway {
-		out.Hint("it has to be reached from here and from the pods of this cluster: another address with --server of " +
-			"'tombolo link token', or a proxy with --proxy-url")
+	out := fault.From(failed("reach the host cluster at "+cmp.Or(o.Server, line.Server), err))
+	switch why := misnamed(err); {
+	case out.Code != fault.CodeKubeAway:
+	case why != "":
+		out.Whyf("%s", why).Hint("make another line at the host cluster with one of these names: %s --server %s "+
+			"--tls-server-name NAME", again, line.Server)
+	case o.Server != "":
+		out.Hint("--server is the address at which this command alone reaches it: see whether 'kubectl port-forward' " +
+			"or what else leads there runs")
+	default:
+		out.Hint("it has to be reached from here and from the pods of this cluster. Where only pods reach it, give the " +
+			"address at which you do: --server. Where none does, make a line with another --server, or give a proxy with " +
+			"--proxy-url")
 	}
 	return out
 }
@@ -236,7 +245,7 @@ func (p *place) again(ctx context.Context, o invite.JoinOrder) (out joined, err 
 			o.Cluster, o.Namespace, hostSecret).Hint("join with a line: tombolo link token %s at the host cluster", o.Cluster)
 	}
 	out.account = string(text)
-	out.host, err = fromText(text)
+	out.host, err = fromText(text, o.Server)
 	return out, err
 }
 

@@ -265,11 +265,14 @@ func (x *api) runs(t *testing.T, dir string) {
 }
 
 // announce writes the Member of node a, as the mesh there does.
-func (x *api) announce(ctx context.Context, t *testing.T) {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"publicKey": strings.Repeat("A", 43) + "=",
-		"nodename": "a", "addresses": []any{"192.168.0.1"}, "endpoints": []any{"203.0.113.7:51820"}}}}
+func (x *api) announce(ctx context.Context, t *testing.T) { x.announceNode(ctx, t, "a") }
+
+func (x *api) announceNode(ctx context.Context, t *testing.T, node string) {
+	key := strings.Repeat(strings.ToUpper(node), 42) + "A="
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"publicKey": key,
+		"nodename": node, "addresses": []any{"192.168.0.1"}, "endpoints": []any{"203.0.113.7:51820"}}}}
 	u.SetGroupVersionKind(objects.GroupVersion().WithKind("Member"))
-	u.SetName("a")
+	u.SetName(node)
 	for ctx.Err() == nil {
 		err := x.Create(ctx, u.DeepCopy())
 		if err == nil {

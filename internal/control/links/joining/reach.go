@@ -3,8 +3,13 @@
 package joining
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -20,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
+	"github.com/tombolo-io/tombolo/internal/link/invite"
 )
 
 // mostWhy bounds what is shown of an API server's message, in bytes.
@@ -46,13 +52,42 @@ func fromFiles(file, context string) (*place, error) {
 }
 
 // fromText reaches the host cluster by the text of a kubeconfig.
-func fromText(text []byte) (*place, error) {
+//
+//	server: the URL at which it is reached from here; empty: as the kubeconfig says
+func fromText(text []byte, server string) (*place, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(text)
 	if err != nil {
 		return nil, fault.New(fault.CodeConfig, "the kubeconfig for the host cluster cannot be used").Because(err).
 			Hint("join again with a new line: tombolo link token CLUSTER at the host cluster")
 	}
+	if server != "" {
+		config.ServerName = invite.ServerName(config.ServerName, config.Host)
+		config.Host, config.Proxy = server, nil
+	}
 	return reach(config, "the host cluster")
+}
+
+// mostNames bounds how many names of a certificate are shown.
+const mostNames = 20
+
+// misnamed says which names the certificate of a server has that was verified by another one; empty: it was not that.
+func misnamed(err error) string {
+	var wrong x509.HostnameError
+	if !errors.As(err, &wrong) {
+		return ""
+	}
+	names := slices.Clone(wrong.Certificate.DNSNames)
+	for _, ip := range wrong.Certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	for i, n := range names {
+		names[i] = untrusted.Text(n, 100)
+	}
+	if more := len(names) - mostNames; more > 0 {
+		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("the server's certificate is not for %s, but for %s", untrusted.Text(wrong.Host, 100),
+		cmp.Or(strings.Join(names, ", "), "no name at all"))
 }
 
 func reach(config *rest.Config, what string) (*place, error) {

@@ -3,6 +3,7 @@
 package joining
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -42,6 +45,9 @@ func token(ctx context.Context, host *place, o invite.TokenOrder, tell *teller) 
 	line, err := lineOf(host, o)
 	if err != nil {
 		return "", err
+	}
+	if o.Server != "" || o.Name != "" {
+		host.named(line, tell)
 	}
 	fresh, err := host.known(ctx, o.Cluster)
 	if err != nil {
@@ -90,8 +96,8 @@ func token(ctx context.Context, host *place, o invite.TokenOrder, tell *teller) 
 
 // lineOf is the line without its token.
 func lineOf(host *place, o invite.TokenOrder) (invite.Line, error) {
-	l := invite.Line{Cluster: o.Cluster, Server: o.Server, ServerName: host.config.ServerName, CA: host.config.CAData,
-		Proxy: o.Proxy}
+	l := invite.Line{Cluster: o.Cluster, Server: o.Server, ServerName: cmp.Or(o.Name, host.config.ServerName),
+		CA: host.config.CAData, Proxy: o.Proxy}
 	if l.Server == "" {
 		l.Server = host.config.Host
 	}
@@ -118,6 +124,21 @@ func lineOf(host *place, o invite.TokenOrder) (invite.Line, error) {
 		}
 	}
 	return l, nil
+}
+
+// named tells people if the API server that answers here has no certificate for the name by which members will verify
+// it. It is no error: another server may answer members.
+func (p *place) named(line invite.Line, tell *teller) {
+	config := rest.CopyConfig(p.config)
+	config.ServerName = invite.ServerName(line.ServerName, line.Server)
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err == nil {
+		_, err = d.ServerVersion()
+	}
+	if why := misnamed(err); why != "" {
+		tell.say("%s: if this is the one that members reach, make the line again with one of these names in "+
+			"--tls-server-name", why)
+	}
 }
 
 // known checks that the host cluster has kinds and policy, and makes the Cluster if it is not there. It reports whether

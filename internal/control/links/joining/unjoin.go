@@ -177,7 +177,7 @@ func withdraw(ctx context.Context, account []byte, o invite.UnjoinOrder, tell *t
 	if account == nil || o.HostFiles != "" {
 		return
 	}
-	host, err := fromText(account)
+	host, err := fromText(account, "")
 	if err == nil {
 		err = host.nodes(ctx, o.Cluster, false)
 	}
