@@ -87,7 +87,7 @@ func acceptedJSON(spec string) string {
 func TestReadCluster(t *testing.T) {
 	const good = `{"metadata":{"name":"west"},"spec":{"networkType":"gateway","clusterPodCIDRs":["10.1.0.0/16"],
 		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
-		"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["240.0.0.0/13","10.1.0.0/16","fd01::/48","10.96.0.0/16"],
+		"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["240.0.0.0/13","10.1.0.0/16","fd01::/48","10.96.0.0/16"],
 		"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
 	for name, c := range map[string]struct{ from, to, want string }{
 		"as it is":     {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
@@ -97,11 +97,16 @@ func TestReadCluster(t *testing.T) {
 		"not judged":   {`"RangesAccepted"`, `"Ready"`, "not accepted its ranges yet"},
 		"no name":      {`"west"`, `""`, "has no name"},
 		"one accepted": {`"fd01::/48","10.96.0.0/16"]`, `"240.1.0.0/16"]`, "true [10.1.0.0/16] [] ["},
-		"a mapping that is newer than what was accepted": {`:"240.1.0.0/16"`, `:"240.9.0.0/16"`, "true [fd01::/48] [10.96.0.0/16] ["},
-		"another size": {"240.1.0.0/16", "240.1.0.0/24", "smaller"},
+		"a mapping that is newer than what was accepted": {`:"240.1.0.0/16"}`, `:"240.9.0.0/16"}`,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"one more that is newer": {`"globalCIDRsMap":{`, `"globalCIDRsMap":{"10.96.0.0/16":"240.2.0.0/16","10.1.0.0/17":"240.3.0.0/17",`,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"unmapped since": {`"10.1.0.0/16":"240.1.0.0/16"`, ``,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"not mapped yet": {`"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],`, ``, "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] []"},
+		"mapped to what was not accepted": {`"as":"240.1.0.0/16"`, `"as":"240.9.0.0/16"`, "true [fd01::/48] [10.96.0.0/16] ["},
+		"another size": {`"as":"240.1.0.0/16"`, `"as":"240.1.0.0/24"`, "smaller"},
 		"no range":     {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
-		"mapped by the host": {`"status":{`, `"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.7.0.0/16"}],`,
-			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.7.0.0/16]"},
 	} {
 		got, err := readCluster(json.RawMessage(strings.Replace(good, c.from, c.to, 1)))
 		text := fmt.Sprint(got.Gateway, got.Pods, got.Services, got.Mapped)

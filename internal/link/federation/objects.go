@@ -94,7 +94,7 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		switch {
 		case bad != nil:
 			err = refused(v1alpha1.KindCluster, name, "%v", bad)
-		// A mapping of the spec may be newer than what was accepted, and lead to ranges of another cluster.
+		// Also what it is mapped to: nothing leads to ranges of another cluster.
 		case linked(o.Spec.IPFamily, p) && accepted(p) && accepted(out.Outside(p)) && !slices.Contains(*into, p):
 			*into = append(*into, p)
 		}
@@ -124,13 +124,10 @@ func acceptedOf(o clusterObject) func(netip.Prefix) bool {
 	}
 }
 
-// readMapped is by which ranges others know those of a cluster, the most specific first. What the host cluster has
-// mapped counts more than what the spec has.
+// readMapped is by which ranges others know those of a cluster, the most specific first: those that the host cluster
+// has accepted last. What the spec has may be newer, and is in effect once the host cluster has judged it.
 func readMapped(o clusterObject) (out []mapping.Range, err error) {
 	pairs := map[string]string{}
-	for there, here := range o.Spec.GlobalCIDRsMap {
-		pairs[there] = string(here)
-	}
 	for _, m := range o.Status.Mapped {
 		pairs[m.CIDR] = m.As
 	}

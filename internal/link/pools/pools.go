@@ -56,7 +56,7 @@ func BlockSize(cidr string) int {
 type Cluster struct {
 	Name     string
 	Ranges   []string          // of its pods and Services, by its own addresses
-	Maps     map[string]string // its globalCIDRsMap
+	Maps     map[string]string // as accepted
 	Accepted []string
 }
 

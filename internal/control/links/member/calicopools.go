@@ -130,9 +130,6 @@ func foreign(cluster string, all linked) []string {
 			continue
 		}
 		other := calico.Cluster{Name: name, Maps: map[string]string{}, Accepted: c.Status.Accepted}
-		for there, here := range c.Spec.GlobalCIDRsMap {
-			other.Maps[there] = string(here)
-		}
 		for _, m := range c.Status.Mapped {
 			other.Maps[string(m.CIDR)] = string(m.As)
 		}
