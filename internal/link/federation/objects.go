@@ -52,9 +52,13 @@ type clusterObject struct {
 // nodeObject has the fields of a ClusterNode that a node uses.
 type nodeObject struct {
 	Metadata struct {
-		Name       string    `json:"name"`
-		Generation int64     `json:"generation,omitempty"`
-		Created    time.Time `json:"creationTimestamp,omitzero"`
+		Name        string    `json:"name"`
+		Generation  int64     `json:"generation,omitempty"`
+		Created     time.Time `json:"creationTimestamp,omitzero"`
+		Annotations struct {
+			// Created is, of a copy, when the host cluster got the original. A member cannot write it there.
+			Created string `json:"tombolo.dev/created,omitempty"` // AnnotationCreated of the member's controller
+		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
 	Status struct {
@@ -182,7 +186,11 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 	if n.said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
 		return n, err
 	}
+	n.said.Source.Tier = roster.TierLinked
 	n.Key, n.created = n.said.Facts.Key, o.Metadata.Created
+	if at, err := time.Parse(time.RFC3339, o.Metadata.Annotations.Created); err == nil {
+		n.created = at
+	}
 	// It is no Node of this cluster, whatever Nodes here are called.
 	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
 	return n, nil
