@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	links "github.com/tombolo-io/tombolo/internal/link/check"
 	"github.com/tombolo-io/tombolo/internal/link/probe"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -63,7 +65,7 @@ func (m *Mesh) CheckLinks(ctx context.Context, q LinkQuestion) (LinkCheck, error
 			own = n.Pods
 		}
 	}
-	measured := links.Measured{Link: st.Link, InForce: st.InForce, Left: left}
+	measured := links.Measured{Link: st.Link, InForce: st.InForce, Left: left, Problems: doubled(v)}
 	if st.Fault != nil {
 		measured.Why = st.Fault.Fault().Error()
 	}
@@ -82,6 +84,16 @@ func (m *Mesh) CheckLinks(ctx context.Context, q LinkQuestion) (LinkCheck, error
 		show(&measured.Peers[i], targets[i].ID, after)
 	}
 	return LinkCheck{Meta: meta(KindLinkCheck), Node: v.Self.String(), Findings: links.Judge(measured)}, nil
+}
+
+// doubled are the nodes of other clusters that do not count, and why.
+func doubled(v reach.View) (out []string) {
+	for _, n := range v.Nodes {
+		if n.Cluster != v.Self.Cluster && n.Doubled != "" {
+			out = append(out, fmt.Sprintf("the ClusterNode %q does not count: %s", n.String(), n.Doubled))
+		}
+	}
+	return out
 }
 
 // has reports whether a cluster is linked with this one.

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/link/report"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
@@ -90,5 +91,15 @@ func TestWayOf(t *testing.T) {
 	f := s.linkReport(routing.Status{Fault: fault.New(fault.CodeInternal, "the kernel is not read")}, nil)
 	if f.Linked || f.InForce || !strings.Contains(f.Why, "the kernel is not read") {
 		t.Errorf("of a node of no linked cluster: %+v", f)
+	}
+}
+
+// TestDoubled: a check names nodes of other clusters that do not count.
+func TestDoubled(t *testing.T) {
+	v := reach.View{Self: reach.Name{Cluster: "east", Node: "a"}, Nodes: []reach.Node{
+		{Name: reach.Name{Cluster: "east", Node: "a"}, Doubled: "it counts here"},
+		{Name: reach.Name{Cluster: "west", Node: "b"}}, {Name: reach.Name{Cluster: "west", Node: "c"}, Doubled: "it has a key"}}}
+	if got := fmt.Sprint(doubled(v)); got != `[the ClusterNode "west.c" does not count: it has a key]` {
+		t.Error(got)
 	}
 }

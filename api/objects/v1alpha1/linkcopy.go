@@ -28,3 +28,6 @@ const (
 
 // AnnotationVersion is on a ClusterNode the version of the controller that has written it.
 const AnnotationVersion = "tombolo.dev/version"
+
+// AnnotationCreated is on a copy of a ClusterNode when the host cluster got the original. Nodes read it.
+const AnnotationCreated = "tombolo.dev/created"

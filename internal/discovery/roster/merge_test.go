@@ -121,6 +121,10 @@ func TestMerge(t *testing.T) {
 			s.Facts.Observed = []member.Observation{{Key: key(1), Addr: netip.MustParseAddrPort("198.51.100.1:5")}}
 			return s
 		}()}, "a 1 na 198.51.100.1:5/observed\nb 2 nb\n"},
+		{"another cluster's node has the key of one of the own", []Said{from(TierKubernetes, member.Facts{ID: "n", Node: "na", Key: key(1), Overlay4: overlay}),
+			from(TierLinked, member.Facts{ID: "b.x", Node: "b.x", Key: key(1)})}, "n 1 na 100.64.0.1\n"},
+		{"another cluster's node has the address of one of the own", []Said{from(TierKubernetes, member.Facts{ID: "n", Node: "na", Key: key(1), Overlay4: overlay}),
+			from(TierLinked, member.Facts{ID: "b.x", Node: "b.x", Key: key(2), Overlay4: overlay})}, "b.x 2 b.x\nn 1 na 100.64.0.1\n! overlay4 kubernetes/n over linked/b.x\n"},
 		{"remembered, until it is heard", []Said{{Source: Source{TierOlder, "o", true}, Facts: with(a, func(f *member.Facts) { f.Ranges = ranges("10.0.0.0/24") }), Until: in(900)}, from(TierOlder, a)}, "a 1 na\n"},
 		{"a replay loses against what is remembered", []Said{{Source: Source{TierNative, "d1", true}, Facts: with(a, func(f *member.Facts) { f.Ranges = ranges("10.0.0.0/24") }), Version: 5, Until: in(900)}, native(a, 4)}, "a 1 na 10.0.0.0/24\n"},
 	} {

@@ -18,6 +18,7 @@ type Tier uint8
 // The tiers, from the lowest.
 const (
 	TierOlder      Tier = iota + 1 // the older protocol: whoever knows the cluster's id may write
+	TierLinked                     // of another cluster that is linked: nothing of it displaces a node of the own one
 	TierKubernetes                 // written with a node's credentials, guarded by the API server
 	TierNative                     // signed by the member itself
 	TierStatic                     // written by the operator of this machine
@@ -27,6 +28,8 @@ func (t Tier) String() string {
 	switch t {
 	case TierOlder:
 		return "older"
+	case TierLinked:
+		return "linked"
 	case TierKubernetes:
 		return "kubernetes"
 	case TierNative:

@@ -186,6 +186,10 @@ func (f Facts) follow(from reach.Name, to netip.Addr) Way {
 			hop.Tunnel, hop.Reason = t.State, t.Reason
 		}
 		w.Hops = append(w.Hops, hop)
+		if why := f.doubled(self, next); why != "" {
+			w.Lost = fmt.Sprintf("%s has no tunnel with %s: %s", self, next, why)
+			return w
+		}
 		self = next
 		if self.String() == w.Node {
 			return w
@@ -202,13 +206,23 @@ func (f Facts) follow(from reach.Name, to netip.Addr) Way {
 	return w
 }
 
+// doubled is why a node does not count for one of another cluster; empty: it does.
+func (f Facts) doubled(self, node reach.Name) string {
+	for _, n := range f.View.Nodes {
+		if n.Name == node && n.Cluster != self.Cluster {
+			return n.Doubled
+		}
+	}
+	return ""
+}
+
 // next is the node to which another one sends what is for an address.
 func (f Facts) next(self reach.Name, to netip.Addr) (reach.Name, bool) {
 	v := f.View
 	v.Self = self
 	v.Nodes = slices.Clone(v.Nodes)
 	for i, n := range v.Nodes {
-		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down"
+		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down" || f.doubled(self, n.Name) != ""
 	}
 	if lost := reach.Lost(v); len(lost) > 0 {
 		for i, n := range v.Nodes {

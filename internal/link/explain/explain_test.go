@@ -100,6 +100,21 @@ there: 10.1.1.5 is an address of pods at east.a
 	if _, err := explain.Explain(f, name("east.x"), netip.MustParseAddr("10.2.3.7")); !fault.Has(err, fault.CodeNotFound) {
 		t.Errorf("from a node that is not there: %v", err)
 	}
+	f.View.Nodes[3].Doubled = "it has the key of north.n"
+	if x, err := explain.Explain(f, name("east.a"), netip.MustParseAddr("240.2.3.7")); err != nil ||
+		!strings.Contains(x.String(), "east.a has no tunnel with west.g: it has the key of north.n") {
+		t.Errorf("a gateway that does not count: %v\n%s", err, x)
+	}
+	if x, err := explain.Explain(f, name("west.d"), netip.MustParseAddr("10.1.1.7")); err != nil || len(x.There.Hops) != 2 {
+		t.Errorf("it counts in its own cluster: %v\n%s", err, x)
+	}
+	other := f.View.Nodes[3]
+	other.Name, other.Pods, other.Doubled = name("west.c"), nil, ""
+	f.View.Nodes = append(f.View.Nodes, other)
+	if x, err := explain.Explain(f, name("east.a"), netip.MustParseAddr("240.2.3.7")); err != nil || x.There.Lost != "" ||
+		x.There.Hops[0].To != "west.c" {
+		t.Errorf("another gateway takes its place: %v\n%s", err, x)
+	}
 	f.View.Nodes, f.Problems = f.View.Nodes[:3], []string{"the ClusterNode \"west.g\" does not count"}
 	x, err := explain.Explain(f, name("east.a"), netip.MustParseAddr("240.2.3.7"))
 	if err != nil || x.Back != nil || !strings.Contains(x.String(), "no node or gateway of west is known") ||

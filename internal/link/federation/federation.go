@@ -171,7 +171,8 @@ func (f *Federation) decideLocked() {
 	}
 	var said []roster.Said
 	clashes, why := map[string]error{}, doubled(f.o.Self.Cluster, claims)
-	for _, n := range nodes {
+	for i, n := range nodes {
+		view.Nodes[i].Doubled = why[n.value.Name]
 		switch name := n.value.Name; {
 		case n.value.Cluster == f.o.Self.Cluster:
 		case why[name] != "":

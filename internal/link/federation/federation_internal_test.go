@@ -49,9 +49,16 @@ func TestReadNode(t *testing.T) {
 	for _, e := range f.Endpoints {
 		at = append(at, e.Addr.String())
 	}
-	if f.Node != "west.n1" || f.Nodename != "" || len(f.Ranges) > 0 || said.Source.Tier != roster.TierKubernetes ||
+	if f.Node != "west.n1" || f.Nodename != "" || len(f.Ranges) > 0 || said.Source.Tier != roster.TierLinked ||
 		strings.Join(at, " ") != "203.0.113.9:51821 192.168.0.7:51821 198.51.100.1:4242" {
 		t.Errorf("%+v, endpoints %v", f, at)
+	}
+	copied := strings.Replace(nodeJSON("west", "n1", 7), `"generation"`,
+		`"creationTimestamp":"2026-02-02T00:00:00Z","annotations":{"tombolo.dev/created":"2026-01-01T00:00:00Z"},"generation"`, 1)
+	for text, want := range map[string]int64{copied: 1767225600, strings.Replace(copied, "2026-01-01T", "", 1): 1769990400} {
+		if n, err := readNode(compact[nodeObject](json.RawMessage(text)), time.Now()); err != nil || n.created.Unix() != want {
+			t.Errorf("%s was there since %v: %v", text, n.created, err)
+		}
 	}
 	for name, bad := range map[string]string{
 		"no JSON":            "{",
@@ -87,7 +94,7 @@ func acceptedJSON(spec string) string {
 func TestReadCluster(t *testing.T) {
 	const good = `{"metadata":{"name":"west"},"spec":{"networkType":"gateway","clusterPodCIDRs":["10.1.0.0/16"],
 		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
-		"status":{"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["240.0.0.0/13","10.1.0.0/16","fd01::/48","10.96.0.0/16"],
+		"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],"conditions":[{"type":"RangesAccepted","status":"True"}],"accepted":["240.0.0.0/13","10.1.0.0/16","fd01::/48","10.96.0.0/16"],
 		"podCIDRs":[{"cidr":"10.1.0.0/16"},{"cidr":"fd01::/48"}],"serviceCIDRs":[{"cidr":"10.96.0.0/16"}]}}`
 	for name, c := range map[string]struct{ from, to, want string }{
 		"as it is":     {"", "", "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
@@ -97,11 +104,16 @@ func TestReadCluster(t *testing.T) {
 		"not judged":   {`"RangesAccepted"`, `"Ready"`, "not accepted its ranges yet"},
 		"no name":      {`"west"`, `""`, "has no name"},
 		"one accepted": {`"fd01::/48","10.96.0.0/16"]`, `"240.1.0.0/16"]`, "true [10.1.0.0/16] [] ["},
-		"a mapping that is newer than what was accepted": {`:"240.1.0.0/16"`, `:"240.9.0.0/16"`, "true [fd01::/48] [10.96.0.0/16] ["},
-		"another size": {"240.1.0.0/16", "240.1.0.0/24", "smaller"},
-		"no range":     {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
-		"mapped by the host": {`"status":{`, `"status":{"mapped":[{"cidr":"10.1.0.0/16","as":"240.7.0.0/16"}],`,
-			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.7.0.0/16]"},
+		"a mapping that is newer than what was accepted": {`:"240.1.0.0/16"}`, `:"240.9.0.0/16"}`,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"one more that is newer": {`"globalCIDRsMap":{`, `"globalCIDRsMap":{"10.96.0.0/16":"240.2.0.0/16","10.1.0.0/17":"240.3.0.0/17",`,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"unmapped since": {`"10.1.0.0/16":"240.1.0.0/16"`, ``,
+			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
+		"not mapped yet":                  {`"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],`, ``, "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] []"},
+		"mapped to what was not accepted": {`"as":"240.1.0.0/16"`, `"as":"240.9.0.0/16"`, "true [fd01::/48] [10.96.0.0/16] ["},
+		"another size":                    {`"as":"240.1.0.0/16"`, `"as":"240.1.0.0/24"`, "smaller"},
+		"no range":                        {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
 	} {
 		got, err := readCluster(json.RawMessage(strings.Replace(good, c.from, c.to, 1)))
 		text := fmt.Sprint(got.Gateway, got.Pods, got.Services, got.Mapped)
@@ -111,6 +123,17 @@ func TestReadCluster(t *testing.T) {
 		if !strings.Contains(text, c.want) {
 			t.Errorf("%s: %s, want %s", name, text, c.want)
 		}
+	}
+}
+
+// TestRead: of two nodes of different clusters with one key the later one does not count, and it is said.
+func TestRead(t *testing.T) {
+	later := strings.Replace(nodeJSON("a", "x", 7), `"generation"`, `"creationTimestamp":"2026-01-01T00:00:00Z","generation"`, 1)
+	v, problems := Read(nil, []json.RawMessage{[]byte(later), []byte(nodeJSON("west", "n1", 7)), []byte(nodeJSON("west", "n2", 8))})
+	const why = "it has the key of node n1 of cluster west, which was there before"
+	if len(v.Nodes) != 3 || v.Nodes[0].Doubled != why || v.Nodes[1].Doubled != "" || v.Nodes[2].Doubled != "" ||
+		len(problems) != 1 || !strings.Contains(problems[0], `"a.x" does not count`) || !strings.Contains(problems[0], why) {
+		t.Errorf("%+v, %q", v.Nodes, problems)
 	}
 }
 
@@ -199,7 +222,7 @@ func TestFederation(t *testing.T) {
 	api.Put(kubetest.Clusters, "north", acceptedJSON(`{}`))
 	api.Put(kubetest.ClusterNodes, "north.e", strings.Replace(nodeJSON("north", "e", 2), `"generation"`, `"creationTimestamp":"2026-01-01T00:00:00Z","generation"`, 1))
 	until("east north west east.a north.e west.b west.c west.d said west.b west.d")
-	if s := f.Status()[1]; s.Junk != 2 || !strings.Contains(s.Warning, "north.e") {
+	if s, v := f.Status()[1], f.View(); v.Nodes[1].Doubled == "" || v.Nodes[2].Doubled != "" || s.Junk != 2 || !strings.Contains(s.Warning, "north.e") {
 		t.Errorf("the status says %+v", s)
 	}
 	api.Delete(kubetest.Clusters, "north")

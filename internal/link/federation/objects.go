@@ -52,9 +52,13 @@ type clusterObject struct {
 // nodeObject has the fields of a ClusterNode that a node uses.
 type nodeObject struct {
 	Metadata struct {
-		Name       string    `json:"name"`
-		Generation int64     `json:"generation,omitempty"`
-		Created    time.Time `json:"creationTimestamp,omitzero"`
+		Name        string    `json:"name"`
+		Generation  int64     `json:"generation,omitempty"`
+		Created     time.Time `json:"creationTimestamp,omitzero"`
+		Annotations struct {
+			// Created is, of a copy, when the host cluster got the original. A member cannot write it there.
+			Created string `json:"tombolo.dev/created,omitempty"` // AnnotationCreated of the member's controller
+		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
 	Status struct {
@@ -94,7 +98,7 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 		switch {
 		case bad != nil:
 			err = refused(v1alpha1.KindCluster, name, "%v", bad)
-		// A mapping of the spec may be newer than what was accepted, and lead to ranges of another cluster.
+		// Also what it is mapped to: nothing leads to ranges of another cluster.
 		case linked(o.Spec.IPFamily, p) && accepted(p) && accepted(out.Outside(p)) && !slices.Contains(*into, p):
 			*into = append(*into, p)
 		}
@@ -124,13 +128,10 @@ func acceptedOf(o clusterObject) func(netip.Prefix) bool {
 	}
 }
 
-// readMapped is by which ranges others know those of a cluster, the most specific first. What the host cluster has
-// mapped counts more than what the spec has.
+// readMapped is by which ranges others know those of a cluster, the most specific first: those that the host cluster
+// has accepted last. What the spec has may be newer, and is in effect once the host cluster has judged it.
 func readMapped(o clusterObject) (out []mapping.Range, err error) {
 	pairs := map[string]string{}
-	for there, here := range o.Spec.GlobalCIDRsMap {
-		pairs[there] = string(here)
-	}
 	for _, m := range o.Status.Mapped {
 		pairs[m.CIDR] = m.As
 	}
@@ -185,7 +186,11 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 	if n.said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
 		return n, err
 	}
+	n.said.Source.Tier = roster.TierLinked
 	n.Key, n.created = n.said.Facts.Key, o.Metadata.Created
+	if at, err := time.Parse(time.RFC3339, o.Metadata.Annotations.Created); err == nil {
+		n.created = at
+	}
 	// It is no Node of this cluster, whatever Nodes here are called.
 	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
 	return n, nil

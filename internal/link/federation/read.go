@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
 )
@@ -15,6 +16,7 @@ import (
 //
 //	clusters, nodes: JSON of Clusters and ClusterNodes
 func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
+	var claims []claim
 	pods := map[string][]netip.Prefix{}
 	for _, raw := range clusters {
 		c, err := readCluster(raw)
@@ -33,6 +35,14 @@ func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
 		}
 		n.Pods = within(n.Pods, pods[n.Cluster])
 		v.Nodes = append(v.Nodes, n.Node)
+		claims = append(claims, n.claim())
+	}
+	why := doubled("", claims)
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		if n.Doubled = why[n.Name]; n.Doubled != "" {
+			problems = append(problems, fault.From(refused(v1alpha1.KindClusterNode, n.String(), "%s", n.Doubled)).Explain())
+		}
 	}
 	return v, problems
 }

@@ -35,7 +35,7 @@ func Targets(v reach.View, p reach.Plan, only string) (out []Target, left int) {
 	}
 	var all []ranked
 	for _, n := range v.Nodes {
-		t := Target{Peer: check.Peer{Cluster: n.Cluster, Name: n.String()}}
+		t := Target{Peer: check.Peer{Cluster: n.Cluster, Name: n.String(), Why: n.Doubled}}
 		c, linked := clusters[n.Cluster]
 		switch {
 		case n.Cluster == v.Self.Cluster:

@@ -116,12 +116,13 @@ func (r *linkedRig) clusters(east, west map[string]any) {
 			}
 		}
 		mapped, _ := c.spec["globalCIDRsMap"].(map[string]any)
-		for _, as := range mapped {
-			accepted = append(accepted, as)
+		judged := []any{} // as the host cluster would
+		for cidr, as := range mapped {
+			accepted, judged = append(accepted, as), append(judged, map[string]any{"cidr": cidr, "as": as})
 		}
 		r.put(kubetest.Clusters, c.name, map[string]any{"spec": c.spec, "status": map[string]any{
 			"podCIDRs": pods, "serviceCIDRs": []any{map[string]any{"cidr": c.services, "source": "the lab"}},
-			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, c.services)}})
+			"conditions": []any{map[string]any{"type": "RangesAccepted", "status": "True"}}, "accepted": append(accepted, c.services), "mapped": judged}})
 	}
 }
 

@@ -117,6 +117,8 @@ func (x *world) attacks(t *testing.T) {
 		{"a node that cannot go", "ab", "", patch("clusternode", "ab.n1", "-p", `{"metadata":{"finalizers":["x.y/z"]}}`), "no finalizers"},
 		{"a large node", "ab", "", patch("clusternode", "ab.n1", "-p", `{"metadata":{"annotations":{"x":"`+
 			strings.Repeat("x", 257)+`"}}}`), "8 annotations of 256"},
+		{"a node that was there before", "ab", "", patch("clusternode", "ab.n1", "-p",
+			`{"metadata":{"annotations":{"tombolo.dev/created":"2020-01-01T00:00:00Z"}}}`), "is on copies alone"},
 		{"saying that it is heard", "ab", "", status("cluster", "ab", "-p", `{"status":{"conditions":[{"type":"MemberHeard",`+
 			`"status":"True","reason":"Heard","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), "the host's controller writes"},
 		{"lifting its bound", "ab", "", patch("configmap", "-n", "tombolo-links", "tombolo-link-bound", "-p", `{"data":null}`), "cannot"},

@@ -51,7 +51,7 @@ func copied(there, own linked, cluster string) (out []change) {
 			}
 		}
 		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{status, have.Status}); ok {
-			c.kind = v1alpha1.KindClusterNode
+			c.kind, c.annotations = v1alpha1.KindClusterNode, createdAt(want)
 			out = append(out, c)
 		}
 	}
@@ -81,13 +81,25 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	if have.GetUID() == want.GetUID() {
 		return c, false
 	}
-	if !isCopy(have) || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
+	created := createdAt(want)[objects.AnnotationCreated]
+	dated := created == "" || have.GetAnnotations()[objects.AnnotationCreated] == created
+	if !isCopy(have) || !dated || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
 		c.spec = spec[0]
 	}
 	if !equality.Semantic.DeepEqual(status[0], status[1]) {
 		c.status = status[0]
 	}
 	return c, c.spec != nil || c.status != nil
+}
+
+// createdAt says of a ClusterNode since when the host cluster has it: of two nodes with one key the first counts, which
+// copies that are made at the same time cannot tell.
+func createdAt(o metav1.Object) map[string]string {
+	at := o.GetCreationTimestamp()
+	if _, node := o.(*objects.ClusterNode); !node || at.IsZero() {
+		return nil
+	}
+	return map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}
 }
 
 // warned is what the host cluster has, or had, with the condition that it is not reached.

@@ -5,11 +5,13 @@ package member
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -73,6 +75,21 @@ func TestCopied(t *testing.T) {
 		if got := said(copied(c.there, c.own, "a")); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestCopiedCreation: copies say since when the host cluster has a node.
+func TestCopiedCreation(t *testing.T) {
+	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", true)
+	there.nodes["a.x"].CreationTimestamp = metav1.NewTime(time.Unix(10_000, 0))
+	want := map[string]string{objects.AnnotationCreated: "1970-01-01T02:46:40Z"}
+	got := copied(there, own, "b")
+	if said(got) != "ClusterNode a.x spec" || !maps.Equal(got[0].annotations, want) {
+		t.Errorf("%s, %+v", said(got), got)
+	}
+	own.nodes["a.x"].Annotations = want
+	if got := said(copied(there, own, "b")); got != "" {
+		t.Errorf("it says it already: %s", got)
 	}
 }
 

@@ -26,7 +26,8 @@ func TestWantedPools(t *testing.T) {
 			Status: metav1.ConditionTrue}}}
 	wide := nothing().put("a", "x", "h", false).put("b", "y", "i", false)
 	all.clusters["b"].Status.DeepCopyInto(&wide.clusters["b"].Status)
-	wide.clusters["b"].Spec.GlobalCIDRsMap = map[string]v1alpha1.Range{"10.0.0.0/14": "240.8.0.0/14"}
+	wide.clusters["b"].Status.Mapped = []objects.MappedRange{{CIDR: "10.0.0.0/14", As: "240.8.0.0/14"}}
+	wide.clusters["b"].Spec.GlobalCIDRsMap = map[string]v1alpha1.Range{"10.0.0.0/14": "240.12.0.0/14"} // not judged yet
 	wide.clusters["b"].Status.Accepted = []string{"240.8.0.0/14"}
 	for name, c := range map[string]struct {
 		cni  learn.CNI
