@@ -116,7 +116,7 @@ func cases() map[string]func() ([]byte, error) {
 			o.NodeSelector = []string{"kubernetes.io/os=linux", "tier="}
 			o.Tolerations = []string{"*", "dedicated=tombolo:NoExecute", "node-role.kubernetes.io/control-plane:NoSchedule"}
 		}),
-		"agent-persist":      agent(func(o *AgentOptions) { o.Persist, o.StorageClass, o.Replicas = "64Mi", "fast", 2 }),
+		"agent-persist": agent(func(o *AgentOptions) { o.Persist, o.StorageClass, o.Replicas = "64Mi", "fast", 2 }),
 		"agent-ports": agent(func(o *AgentOptions) {
 			o.Allow, o.Ports, o.PortFrom = nil, []string{"kube-host=6443", "registry=5000"}, []string{"10.244.0.0/16"}
 		}),
