@@ -75,6 +75,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 		"registry.example/tombolo:v1"); code != 0 {
 		t.Errorf("joined again: %d", code)
 	}
+	renewed(t, there, west)
 	west.apply(t, calico)
 	if _, _, code = tombolo(t, "", "link", "unjoin", "west", "--kubeconfig", west.file, "--host-kubeconfig",
 		there.file); code != 0 {

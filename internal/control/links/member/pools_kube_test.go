@@ -96,7 +96,7 @@ func (f *federation) calico(t *testing.T) {
 	}
 	f.change(t, "b", `{"spec":{"cni":"other"}}`, false)
 	f.host.says(t, "b", objects.ConditionCNIKnown, "True Told", "other, by spec.cni")
-	eventually(t, "without Calico it goes", has())
+	eventually(t, "without Calico it goes, and somebody else's stays", has("by-hand 10.9.0.0/16 false"))
 	f.host.says(t, "b", objects.ConditionPoolsMade, "True NotNeeded", "no IPPool")
 }
 
