@@ -110,10 +110,10 @@ func TestReadCluster(t *testing.T) {
 			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
 		"unmapped since": {`"10.1.0.0/16":"240.1.0.0/16"`, ``,
 			"true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] [10.1.0.0/16 of cluster west as 240.1.0.0/16]"},
-		"not mapped yet": {`"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],`, ``, "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] []"},
+		"not mapped yet":                  {`"mapped":[{"cidr":"10.1.0.0/16","as":"240.1.0.0/16"}],`, ``, "true [10.1.0.0/16 fd01::/48] [10.96.0.0/16] []"},
 		"mapped to what was not accepted": {`"as":"240.1.0.0/16"`, `"as":"240.9.0.0/16"`, "true [fd01::/48] [10.96.0.0/16] ["},
-		"another size": {`"as":"240.1.0.0/16"`, `"as":"240.1.0.0/24"`, "smaller"},
-		"no range":     {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
+		"another size":                    {`"as":"240.1.0.0/16"`, `"as":"240.1.0.0/24"`, "smaller"},
+		"no range":                        {`"cidr":"10.96.0.0/16"`, `"cidr":"10.96.0.0"`, "no CIDR"},
 	} {
 		got, err := readCluster(json.RawMessage(strings.Replace(good, c.from, c.to, 1)))
 		text := fmt.Sprint(got.Gateway, got.Pods, got.Services, got.Mapped)

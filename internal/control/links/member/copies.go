@@ -80,7 +80,8 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 		return c, false
 	}
 	created := createdAt(want)[objects.AnnotationCreated]
-	if !isCopy(have) || created != "" && have.GetAnnotations()[objects.AnnotationCreated] != created || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
+	if !isCopy(have) || created != "" && have.GetAnnotations()[objects.AnnotationCreated] != created ||
+		!equality.Semantic.DeepEqual(spec[0], spec[1]) {
 		c.spec = spec[0]
 	}
 	if !equality.Semantic.DeepEqual(status[0], status[1]) {
