@@ -403,21 +403,3 @@ func (r *linkedRig) service(t *testing.T) {
 		return err
 	})
 }
-
-// mapped has the east know the west by other ranges.
-func (r *linkedRig) mapped(t *testing.T) {
-	podA := r.east.pods[0]
-	podD := r.west.pods[2]
-	r.clusters(p2p(), map[string]any{"networkType": "gateway", "globalCIDRsMap": map[string]any{
-		"10.99.0.0/16": "240.99.0.0/16", "10.102.0.0/16": "240.102.0.0/16", "fd99::/48": "fd99:9::/48"}})
-	mapped := strings.Replace(podD.addr, "10.99.", "240.99.", 1)
-	r.reaches("a pod of the east reaches one of the west by its mapped address", podA.host, mapped, podA.addr)
-	r.reaches("and is reached by one", podD.host, podA.addr, mapped)
-	mapped6 := strings.Replace(podD.addr6, "fd99:0:", "fd99:9:", 1)
-	r.reaches("by IPv6, too", podA.host, mapped6, podA.addr6)
-	r.reaches("and the other way", podD.host, podA.addr6, mapped6)
-	r.eventually("a Service by its mapped address", nil, func() error {
-		_, err := r.seenAs(podA.host, "240.102.0.10")
-		return err
-	})
-}
