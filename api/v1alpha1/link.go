@@ -123,6 +123,9 @@ type ClusterNIC struct {
 // +kubebuilder:object:generate=true
 // +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName",message="clusterName does not change"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="nodeName does not change"
+// +kubebuilder:validation:XValidation:rule="has(self.publicKey) == has(oldSelf.publicKey) && (!has(self.publicKey) || self.publicKey == oldSelf.publicKey)",message="publicKey does not change: of two objects with one key the older counts, so one with a new key is a new one"
+// +kubebuilder:validation:XValidation:rule="has(self.overlay6) == has(oldSelf.overlay6) && (!has(self.overlay6) || self.overlay6 == oldSelf.overlay6)",message="overlay6 does not change: a new object has another one"
+// +kubebuilder:validation:XValidation:rule="has(self.overlay4) == has(oldSelf.overlay4) && (!has(self.overlay4) || self.overlay4 == oldSelf.overlay4)",message="overlay4 does not change: a new object has another one"
 // +kubebuilder:validation:XValidation:rule="!has(self.ip) || isIP(self.ip) && ip(self.ip).family() == 4",message="ip is an IPv4 address"
 // +kubebuilder:validation:XValidation:rule="!has(self.ip6) || isIP(self.ip6) && ip(self.ip6).family() == 6",message="ip6 is an IPv6 address"
 // +kubebuilder:validation:XValidation:rule="!has(self.overlay6) || isIP(self.overlay6) && ip(self.overlay6).family() == 6",message="overlay6 is an IPv6 address"

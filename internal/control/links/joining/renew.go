@@ -29,6 +29,8 @@ func (p *place) renew(ctx context.Context, o invite.TokenOrder, tell *teller) er
 		joined = joined || meta.FindStatusCondition(c.Status.Conditions, kind) != nil
 	}
 	if joined && !o.Renew {
+		tell.say("%s has joined, as its status says: its token stays valid. Somebody else may have it? Then run this with "+
+			"--renew", o.Cluster)
 		return nil
 	}
 	account := made(core("ServiceAccount"), accounts, o.Cluster, nil)

@@ -40,6 +40,9 @@ func healthOf(of *objects.NodeConfig) health {
 		}
 	}
 	out.all, out.down = len(of.Status.Tunnels)+int(of.Status.MoreTunnels), len(down)
+	if out.down > 0 && out.down == len(of.Status.Tunnels) { // the worst are listed: the rest may be as they are
+		out.down = out.all
+	}
 	out.up = out.all - out.down
 	slices.Sort(engines)
 	slices.Sort(down)

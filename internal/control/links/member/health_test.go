@@ -72,6 +72,20 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestMoreTunnels: the worst tunnels are listed, so the others are down as well only if all of those are.
+func TestMoreTunnels(t *testing.T) {
+	for _, c := range []struct {
+		tunnels []string
+		up      int
+	}{{[]string{"b.1=down", "c.1=down"}, 0}, {[]string{"b.1=down", "c.1=up"}, 6}, {nil, 5}} {
+		of := nodeConfig("a.x", "1", c.tunnels...)
+		of.Status.MoreTunnels = 5
+		if h := healthOf(of); h.up != c.up || h.up+h.down != h.all {
+			t.Errorf("%v and 5 more: %+v, want %d up", c.tunnels, h, c.up)
+		}
+	}
+}
+
 // TestCutOff: a node is cut off if it has tunnels, and packets pass through none of them.
 func TestCutOff(t *testing.T) {
 	for _, c := range []struct {

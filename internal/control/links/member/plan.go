@@ -55,6 +55,10 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 		if have == nil {
 			have, room = &objects.ClusterNode{}, room-1
 		}
+		if have.UID != "" && renamed(have.Spec, n.ClusterNodeSpec) { // it is made anew when it is gone
+			out = append(out, change{kind: c.kind, name: name, remove: have.UID})
+			continue
+		}
 		if by.version != "" {
 			c.annotations = map[string]string{objects.AnnotationVersion: by.version}
 		}
@@ -87,6 +91,12 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 	}
 	slices.SortFunc(out, compare)
 	return out, again
+}
+
+// renamed reports whether a node has another key or address in the mesh. Of two nodes with one key the older object
+// counts, so an object does not take another key.
+func renamed(have, want v1alpha1.ClusterNodeSpec) bool {
+	return have.PublicKey != want.PublicKey || have.Overlay6 != want.Overlay6 || have.Overlay4 != want.Overlay4
 }
 
 // room is how many ClusterNodes a cluster may still create at its host.

@@ -115,6 +115,9 @@ func TestStated(t *testing.T) {
 	is("it is not ready", "ClusterNode a.x status")
 	s.Nodes[0].PodCIDRs = []string{"10.0.0.0/8"}
 	is("other ranges", "ClusterNode a.x spec status")
+	s.Nodes[0].PublicKey = "another"
+	is("another key", "ClusterNode a.x remove h2")
+	s.Nodes[0].PublicKey = ""
 	s.Nodes = nil
 	is("it is gone", "ClusterNode a.x remove h2")
 	if every := heardEvery(600); every != 10*time.Minute {
