@@ -80,7 +80,6 @@ func withoutEffects() []Package {
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},
 		{"internal/link/pools", Deciders, false, "ranges of other clusters to IPPools of Calico"},
 		{"internal/link/report", Deciders, false, "what a node of a linked cluster plans and has to its NodeConfig"},
-		{"internal/link/pools", Deciders, false, "ranges of linked clusters to the IPPools that Calico gets for them"},
 		{"internal/link/share", Deciders, false, "a linked cluster to what others get to know about it"},
 		{"internal/link/trouble", Deciders, false, "what is wrong around a linked cluster to what its conditions say"},
 
