@@ -211,6 +211,17 @@ func (s *seedRig) endpointDies() {
 		t.Errorf("by the last byte: %v", err)
 	}
 	moves := s.lives(1)
+	// Only of a server that has been heard for more than a second a client knows that it asks each second. Of one that is
+	// lost sooner it waits for OpenVPN's own pings.
+	s.eventually("each server has been heard for a while", startWithin, nil, func() error {
+		for cluster := range s.clients {
+			st := s.vpns[cluster].status(s.clients[cluster], s.vpns[cluster].path("run-client-1")+"/vpn-client/vpn.sock")
+			if len(st.Tunnels) != 1 || st.Tunnels[0].Heard.Sub(st.Tunnels[0].Since) <= 1100*time.Millisecond {
+				return fmt.Errorf("%s: %+v", clusterOf(cluster), st.Tunnels)
+			}
+		}
+		return nil
+	})
 	dies := s.endpoints[1]
 	if _, err := labtest.Run(dies.host, startWithin, nil, "ip", "link", "set", "eth0", "down"); err != nil {
 		t.Fatal(err)
