@@ -16,19 +16,26 @@ import (
 // claim is what a node says is its own.
 type claim struct {
 	reach.Name
+	counts   bool      // its cluster does: the host cluster has accepted it
 	created  time.Time // of its object
 	key      member.Key
 	overlays []netip.Addr
 }
 
 // doubled are the nodes that have a key or an address of a node of another cluster, and why they do not count: another
-// cluster cannot speak of nodes of the own one, nor of those that were there before. Two nodes of one cluster are that
-// cluster's own matter.
+// cluster cannot speak of nodes of the own one, nor of those that were there before, and one that is not accepted has
+// no say against those that are. Two nodes of one cluster are that cluster's own matter.
 func doubled(self string, all []claim) map[reach.Name]string {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b claim) int {
 		if own := (a.Cluster == self) != (b.Cluster == self); own {
 			if a.Cluster == self {
+				return -1
+			}
+			return 1
+		}
+		if a.counts != b.counts {
+			if a.counts {
 				return -1
 			}
 			return 1

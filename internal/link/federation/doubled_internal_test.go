@@ -17,7 +17,7 @@ import (
 func TestDoubled(t *testing.T) {
 	const self = "own"
 	node := func(cluster, node string, at int64, key byte, overlays ...string) claim {
-		c := claim{Name: reach.Name{Cluster: cluster, Node: node}, created: time.Unix(at, 0)}
+		c := claim{Name: reach.Name{Cluster: cluster, Node: node}, counts: cluster != "refused", created: time.Unix(at, 0)}
 		if key != 0 {
 			c.key = member.Key{key}
 		}
@@ -36,7 +36,9 @@ func TestDoubled(t *testing.T) {
 		"at the same time":   {[]claim{node("b", "x", 1, 1), node("a", "y", 1, 1)}, "map[b.x:it has the key of node y of cluster a, which was there before]"},
 		"the own, and later": {[]claim{node("a", "x", 1, 1), node(self, "y", 2, 1)}, "map[a.x:it has the key of node y of this cluster]"},
 		"in one cluster":     {[]claim{node("a", "x", 1, 1), node("a", "y", 2, 1)}, "map[]"},
-		"without a key":      {[]claim{node("a", "x", 1, 0), node("b", "y", 2, 0)}, "map[]"},
+		"of a refused cluster, and older": {[]claim{node("refused", "x", 1, 1, "fd00::1"), node("b", "y", 2, 1), node("c", "z", 3, 2, "fd00::1")},
+			"map[refused.x:it has the key of node y of cluster b, which was there before]"},
+		"without a key": {[]claim{node("a", "x", 1, 0), node("b", "y", 2, 0)}, "map[]"},
 		"refused, and claims more": {[]claim{node("a", "x", 1, 1), node("b", "y", 2, 1, "fd00::7"), node("c", "z", 3, 3, "fd00::7")},
 			"map[b.y:it has the key of node x of cluster a, which was there before]"},
 	} {

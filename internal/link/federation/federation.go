@@ -54,8 +54,11 @@ type statedNode struct {
 	created time.Time
 }
 
-func (n statedNode) claim() claim {
-	c := claim{Name: n.Name, created: n.created, key: n.Key}
+// claim is what the node says is its own.
+//
+//	counts: its cluster does
+func (n statedNode) claim(counts bool) claim {
+	c := claim{Name: n.Name, counts: counts, created: n.created, key: n.Key}
 	for _, a := range []netip.Addr{n.said.Facts.Overlay4, n.said.Facts.Overlay6} {
 		if a.IsValid() {
 			c.overlays = append(c.overlays, a)
@@ -167,7 +170,8 @@ func (f *Federation) decideLocked() {
 		node := n.value.Node
 		node.Pods = within(node.Pods, pods[node.Cluster])
 		view.Nodes = append(view.Nodes, node)
-		claims = append(claims, n.value.claim())
+		_, counts := pods[n.value.Cluster]
+		claims = append(claims, n.value.claim(counts))
 	}
 	var said []roster.Said
 	clashes, why := map[string]error{}, doubled(f.o.Self.Cluster, claims)

@@ -35,7 +35,8 @@ func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
 		}
 		n.Pods = within(n.Pods, pods[n.Cluster])
 		v.Nodes = append(v.Nodes, n.Node)
-		claims = append(claims, n.claim())
+		_, counts := pods[n.Cluster]
+		claims = append(claims, n.claim(counts))
 	}
 	why := doubled("", claims)
 	for i := range v.Nodes {
