@@ -126,6 +126,16 @@ func (d *deaf) ended(status string) (n int, over error) {
 	return d.status[status], d.over
 }
 
+// endedAll is how many calls ended, with any status.
+func (d *deaf) endedAll() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.status {
+		n += k
+	}
+	return n
+}
+
 func (d *deaf) read(context.Context) {
 	for {
 		frame, err := d.framer.ReadFrame()
