@@ -2,7 +2,10 @@
 
 package member
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // Facts is what is said about a member: by itself, by its operator, or by Kubernetes. The packages that read it from
 // bytes or text have checked it: addresses are addresses, lists are bounded, texts can be shown. A zero value says
@@ -13,6 +16,8 @@ type Facts struct {
 	Hostname      string         `json:"hostname,omitempty"`
 	Nodename      string         `json:"nodename,omitempty"` // of the Kubernetes Node
 	Key           Key            `json:"publicKey,omitzero"`
+	Pin           Pin            `json:"pin,omitzero"`     // of its certificate for IPsec; an older member has none
+	Engine        Engine         `json:"engine,omitempty"` // what encrypts its packets; empty: WireGuard
 	Overlay6      netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4      netip.Addr     `json:"overlay4,omitzero"`
 	Addresses     []netip.Addr   `json:"addresses,omitempty"` // of its own links, outside the mesh
@@ -56,6 +61,22 @@ const (
 	KindObserved Kind = "observed" // as another member saw it
 	KindOther    Kind = ""
 )
+
+// Engine is what encrypts the packets between members. Two with different ones have no tunnel. One that this version
+// does not know keeps its name.
+type Engine string
+
+// The engines.
+const (
+	WireGuard Engine = "wireguard"
+	IPsec     Engine = "ipsec"
+)
+
+// String is the name, also of what is not stated: members say it only since there is another one than WireGuard.
+func (e Engine) String() string { return string(cmp.Or(e, WireGuard)) }
+
+// Same reports whether two members have one engine.
+func (e Engine) Same(o Engine) bool { return e.String() == o.String() }
 
 // Role is what a node is to Kubernetes.
 type Role string

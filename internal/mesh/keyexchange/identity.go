@@ -10,20 +10,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"math/big"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
 // protocol is the ALPN name. A change that old nodes cannot follow gets another one.
 const protocol = "tombolo-ipsec/1"
 
-// Pin is what a node is known by: the SHA-256 of its public key (SubjectPublicKeyInfo).
-type Pin [sha256.Size]byte
-
-func (p Pin) String() string { return base64.RawStdEncoding.EncodeToString(p[:]) }
+// Pin is what a node is known by.
+type Pin = member.Pin
 
 // Identity is a node's own certificate. Others know it by its pin, so it has no issuer, no name and no end.
 type Identity struct {
