@@ -37,7 +37,7 @@ type States interface {
 	// SPI is a new one by which this node can receive.
 	SPI() (uint32, error)
 	Receive(spi uint32, k Key) error
-	Send(spi uint32, k Key) error
+	Send(Tunnel, Key) error
 }
 
 // Initiate is the part of who has opened the connection.
@@ -62,7 +62,7 @@ func Initiate(c Conn, own Identity, epoch uint64, s States) (t Tunnel, err error
 	if t.Out = m.spi; t.Out == t.In {
 		return t, mismatch("both ends receive by SPI %#x", t.In)
 	}
-	if err := x.send(epoch, t.Out); err != nil {
+	if err := x.send(t); err != nil {
 		return t, err
 	}
 	return t, x.write(message{done, epoch, t.Out})
@@ -86,7 +86,7 @@ func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
 	if t.In == t.Out {
 		return t, mismatch("both ends receive by SPI %#x", t.In)
 	}
-	if err := x.send(t.Epoch, t.Out); err != nil {
+	if err := x.send(t); err != nil {
 		return t, err
 	}
 	if err := x.write(message{answer, t.Epoch, t.In}); err != nil {
@@ -134,12 +134,12 @@ func (x *exchange) receive(epoch uint64) (uint32, error) {
 }
 
 // send has this node send by the peer's SPI.
-func (x *exchange) send(epoch uint64, spi uint32) error {
-	k, err := x.key(epoch, spi, x.own, x.peer)
+func (x *exchange) send(t Tunnel) error {
+	k, err := x.key(t.Epoch, t.Out, x.own, x.peer)
 	if err != nil {
 		return err
 	}
-	return x.states.Send(spi, k)
+	return x.states.Send(t, k)
 }
 
 // key is that of packets from one end to the other.

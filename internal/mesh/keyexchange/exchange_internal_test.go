@@ -117,7 +117,7 @@ func (s *states) SPI() (uint32, error) {
 }
 
 func (s *states) Receive(spi uint32, k Key) error { return s.take("receives", spi, k) }
-func (s *states) Send(spi uint32, k Key) error    { return s.take("sends", spi, k) }
+func (s *states) Send(t Tunnel, k Key) error      { return s.take("sends", t.Out, k) }
 
 func (s *states) take(what string, spi uint32, k Key) error {
 	if s.fail == what {

@@ -24,7 +24,8 @@ type Config struct {
 // Peer is another node.
 type Peer struct {
 	Key       member.Key
-	PSK       Secret // may be none
+	PSK       Secret     // may be none
+	Pin       member.Pin // of its certificate, for IPsec alone; it may have none
 	Ranges    []netip.Prefix
 	Keepalive time.Duration // 0: none
 	// Probes says that its owner finds its paths by probes; without them WireGuard's

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
+)
+
+// Kernel is the link with its policies and states: an *ipsec.Device. It is used by one goroutine at a time.
+type Kernel interface {
+	Apply([]ipsec.Peer) error
+	Add(ipsec.State) error
+	Remove(ipsec.Name) error
+	States() ([]ipsec.Seen, error)
+	Close(keep bool) error
+}
+
+// Conn is a connection of TLS 1.3 between two nodes, after its handshake, on the socket of ESP in UDP.
+type Conn interface {
+	keyexchange.Conn
+	Line() Line // as packets of it go: behind a NAT the remote end is the NAT's
+	SetDeadline(time.Time) error
+	Close() error
+}
+
+// Transport opens connections. Accept is answered by who dials with this node's pin.
+type Transport interface {
+	Dial(context.Context, Line, *tls.Config) (Conn, error)
+	// Accept is the next connection of a peer that known accepts; its error ends the engine.
+	Accept(context.Context) (Conn, error)
+}
+
+// Parts are what an Engine works with.
+type Parts struct {
+	Kernel    Kernel
+	Transport Transport
+	Identity  keyexchange.Identity
+	Port      uint16 // of ESP in UDP on this machine
+	Cipher    ipsec.Cipher
+	Limits    Limits // Default
+	// Local is the address of this machine from which packets to another one leave.
+	Local func(to netip.Addr) (netip.Addr, error)
+	// Wake is called when a peer that was watched has traffic. It must return at once, and call nothing of this package.
+	Wake func(member.Key) // may be nil
+	Log  *slog.Logger     // may be nil
+}
+
+// Engine keeps the tunnels to all peers. Its methods may be called by several goroutines.
+type Engine struct {
+	parts Parts
+	log   *slog.Logger
+	epoch epochs
+	alarm *run.Alarm
+	gone  chan struct{}
+
+	mu      sync.Mutex
+	own     member.Key
+	peers   map[member.Key]*peer
+	pins    map[member.Pin]*peer
+	ids     map[uint32]*peer
+	spis    map[uint32]bool // by which this node receives
+	work    *run.Group      // exchanges; nil: it does not run
+	closed  bool
+	adopted bool // what an earlier run has left is known
+	stale   bool // the kernel refused policies
+}
+
+// peer is another node.
+type peer struct {
+	peerFacts
+	situation
+	id      uint32 // of its policies and states
+	sends   Line   // of its policy; zero: nothing leaves
+	seen    seen
+	cancel  context.CancelFunc // of the exchange that this node has begun
+	why     string             // it has begun that
+	fault   error              // why the last one failed
+	answers int                // exchanges under way that the peer has begun
+	gone    bool
+
+	left     []ipsec.Seen // states of an earlier run, whose keys are only in the kernel
+	leftLine Line         // by which that has sent
+	leftEnds time.Time    // when they go; zero: nothing has taken their place
+}
+
+// peerFacts are what is given.
+type peerFacts struct {
+	key    member.Key
+	pin    member.Pin
+	ranges []netip.Prefix
+}
+
+// New makes an engine of a link. What an earlier run has left there works on until new keys are agreed.
+func New(p Parts) (*Engine, error) {
+	if p.Kernel == nil || p.Transport == nil || p.Local == nil || p.Port == 0 {
+		return nil, fault.New(fault.CodeInternal, "IPsec between nodes").Whyf("there is no link, no socket or no port")
+	}
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	if p.Limits == (Limits{}) {
+		p.Limits = Default
+	}
+	e := &Engine{parts: p, log: p.Log, epoch: newEpochs(time.Now()), gone: make(chan struct{}),
+		peers: map[member.Key]*peer{}, pins: map[member.Pin]*peer{}, ids: map[uint32]*peer{},
+		spis: map[uint32]bool{}}
+	e.alarm = run.NewAlarm(e.tick)
+	return e, nil
+}
+
+// epochs are the numbers of exchanges that a run begins: the upper half is the run's.
+type epochs struct{ next uint64 }
+
+func newEpochs(now time.Time) epochs { return epochs{uint64(uint32(now.Unix())) << 32} }
+
+func (e *epochs) take() uint64 {
+	e.next++
+	return e.next
+}
+
+// Run keeps the tunnels until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	g := run.NewGroup(ctx)
+	e.mu.Lock()
+	e.work = g
+	e.mu.Unlock()
+	e.alarm.Start()
+	g.Go("exchanges of peers", e.accept)
+	g.Do(e.watch)
+	<-g.Context().Done()
+	e.alarm.Stop() // it begins no exchange any more
+	err := g.Wait()
+	e.mu.Lock()
+	e.work = nil
+	e.mu.Unlock()
+	return err
+}
+
+// Done is closed when the link is gone.
+func (e *Engine) Done() <-chan struct{} { return e.gone }
+
+// Close ends the work with the link. What is to be kept works on without new keys until the hard limits.
+func (e *Engine) Close(keep bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	return e.parts.Kernel.Close(keep)
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
+)
+
+// beginLocked begins an exchange with a peer, by the line that is wanted.
+func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
+	ctx, cancel := context.WithTimeout(e.work.Context(), exchangeTime)
+	p.busy, p.tried, p.cancel, p.why = true, now, cancel, why
+	if p.seen.asked.IsZero() {
+		p.seen.asked = now
+	}
+	x := &exchange{e: e, p: p, line: p.line, own: true, epoch: e.epoch.take()}
+	e.work.Do(func(context.Context) {
+		defer cancel()
+		err := x.begin(ctx)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		p.busy, p.cancel = false, nil
+		switch {
+		case err == nil || x.complete:
+			p.failed, p.fault = 0, nil
+		case errors.Is(ctx.Err(), context.Canceled): // another path is wanted, or nobody is there any more
+		default:
+			p.failed, p.fault = p.failed+1, err
+			e.log.Debug("no keys for IPsec", telemetry.AttrNode, p.key.Short(), "path", x.line.Remote, telemetry.AttrReason, err)
+		}
+		e.alarm.Ring()
+	})
+}
+
+// exchange is one with a peer. It is where keys go.
+type exchange struct {
+	e        *Engine
+	p        *peer
+	line     Line
+	own      bool // this node has begun it
+	epoch    uint64
+	in       uint32
+	complete bool // packets can go both ways
+}
+
+func (x *exchange) begin(ctx context.Context) error {
+	c, err := x.e.parts.Transport.Dial(ctx, x.line, x.e.parts.Identity.Client(x.p.pin))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop, err := bound(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	_, err = keyexchange.Initiate(c, x.e.parts.Identity, x.epoch, x)
+	return err
+}
+
+// bound has a connection end with a context.
+func bound(ctx context.Context, c Conn) (stop func(), err error) {
+	if end, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(end); err != nil {
+			return nil, err
+		}
+	}
+	return run.OnDone(ctx, func() { c.Close() }), nil
+}
+
+// accept answers exchanges that peers begin.
+func (e *Engine) accept(ctx context.Context) error {
+	places := run.NewLimiter(mostAnswered)
+	for {
+		if err := places.Acquire(ctx); err != nil {
+			return nil // it ends
+		}
+		c, err := e.parts.Transport.Accept(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		e.mu.Lock()
+		work := e.work
+		e.mu.Unlock()
+		work.Do(func(ctx context.Context) {
+			defer places.Release()
+			defer c.Close()
+			if err := e.answer(ctx, c); err != nil {
+				e.log.Debug("an exchange of a peer failed", "path", c.Line().Remote, telemetry.AttrReason, err)
+			}
+		})
+	}
+}
+
+// answer is the exchange of one connection.
+func (e *Engine) answer(ctx context.Context, c Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
+	defer cancel()
+	pin, err := keyexchange.Peer(c.ConnectionState())
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	p := e.pins[pin]
+	if p == nil || p.answers >= mostOfPeer {
+		e.mu.Unlock()
+		return fault.New(fault.CodeLimit, "keys for a tunnel").Whyf("the peer has %d exchanges under way, or has gone", mostOfPeer)
+	}
+	p.answers++
+	e.mu.Unlock()
+	x := &exchange{e: e, p: p, line: c.Line()}
+	if stop, bad := bound(ctx, c); bad != nil {
+		err = bad
+	} else {
+		_, err = keyexchange.Respond(c, e.parts.Identity, x)
+		stop()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.answers--
+	if !x.complete && x.in != 0 { // nobody has heard of it
+		err = errors.Join(err, e.removeLocked(held{Tunnel: keyexchange.Tunnel{In: x.in}, line: x.line}))
+	}
+	return err
+}
+
+// SPI is one by which this node receives from nobody else.
+func (x *exchange) SPI() (uint32, error) {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	for {
+		var b [4]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return 0, err
+		}
+		if spi := binary.BigEndian.Uint32(b[:]); spi >= lowestSPI && !x.e.spis[spi] {
+			return spi, nil
+		}
+	}
+}
+
+// Receive has this node receive by a new key.
+func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
+	e, p := x.e, x.p
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.gone {
+		return gone()
+	}
+	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Local, SPI: spi}, Peer: p.id,
+		From: x.line.Remote.Addr(), FromPort: x.line.Remote.Port(), ToPort: e.parts.Port, Cipher: e.parts.Cipher,
+		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
+	if err != nil {
+		return err
+	}
+	x.in, e.spis[spi] = spi, true
+	if x.own {
+		// The peer may send by it from the offer on, whatever becomes of this end: it stays until another one takes its
+		// place.
+		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, own: true,
+			made: time.Now(), mute: true})
+		e.boundLocked(p)
+	}
+	return nil
+}
+
+// Send has this node send by a new key, in place of what it has sent by.
+func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
+	e, p := x.e, x.p
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.gone {
+		return gone()
+	}
+	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id,
+		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Cipher: e.parts.Cipher,
+		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
+	if err != nil {
+		return err
+	}
+	x.complete = true
+	now := time.Now()
+	p.held = supersede(p.held, held{Tunnel: t, line: x.line, own: x.own, made: now}, now)
+	if len(p.left) > 0 && x.own && p.leftEnds.IsZero() {
+		p.leftEnds = now.Add(grace)
+	}
+	p.seen.shook(now)
+	e.boundLocked(p)
+	if _, moved := e.stepLocked(now, p); moved {
+		err = e.policiesLocked()
+	}
+	// The kernel may choose any state from and to the same addresses: the older ones go, now that there is a new one.
+	for i := range p.held {
+		if h := &p.held[i]; h.mute && h.Out != 0 {
+			err = errors.Join(err, e.parts.Kernel.Remove(ipsec.Name{To: h.line.Remote.Addr(), SPI: h.Out}))
+			h.Out = 0
+		}
+	}
+	e.alarm.Ring()
+	return err
+}
+
+// boundLocked has a peer have no more tunnels than it may: of those by which nothing is sent the oldest goes.
+func (e *Engine) boundLocked(p *peer) {
+	for len(p.held) > mostHeld {
+		i := max(0, slices.IndexFunc(p.held, func(h held) bool { return h.mute || !h.ends.IsZero() }))
+		if err := e.removeLocked(p.held[i]); err != nil {
+			e.log.Warn("a state of IPsec stays", telemetry.AttrReason, err)
+		}
+		p.held = slices.Delete(p.held, i, i+1)
+	}
+}
+
+func gone() error {
+	return fault.New(fault.CodeNotFound, "keys for a tunnel").Whyf("the peer has gone, or has another certificate")
+}
+
+func (l Limits) hard() ipsec.Limits {
+	return ipsec.Limits{Bytes: l.HardBytes, Packets: l.HardPackets, Age: l.HardAge}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+)
+
+// seen is what was seen of a peer's traffic and exchanges.
+type seen struct {
+	handshake              time.Time // the newest exchange, by the wall clock
+	shakes                 uint64
+	asked                  time.Time // when the first one was begun since one was completed
+	sentBytes, gotBytes    uint64
+	sent, got              uint64 // packets
+	lastSent, lastReceived time.Time
+	watched                bool
+}
+
+func (s *seen) shook(now time.Time) {
+	s.handshake, s.asked = now.Round(0), time.Time{}
+	s.shakes++
+}
+
+func (s *seen) activity() tunnel.Activity {
+	return tunnel.Activity{Sent: s.sent, Received: s.got, LastSent: s.lastSent, LastReceived: s.lastReceived,
+		Asked: s.asked}
+}
+
+// grow notes what a state has done since it was looked at last.
+func (u *usage) grow(is ipsec.Seen) (more usage) {
+	more = usage{is.Bytes - min(is.Bytes, u.bytes), is.Packets - min(is.Packets, u.packets)}
+	u.bytes, u.packets = is.Bytes, is.Packets
+	return more
+}
+
+// watch looks at the kernel's states until ctx ends.
+func (e *Engine) watch(ctx context.Context) {
+	for {
+		began := time.Now()
+		e.mu.Lock()
+		err := e.lookLocked()
+		e.mu.Unlock()
+		if err != nil {
+			e.log.Debug("the states of IPsec are not read", telemetry.AttrReason, err)
+		}
+		// What many peers cost stays a small part of the time.
+		if !run.Wait(ctx, max(limit.WireGuardLook, limit.WireGuardRest*time.Since(began))) {
+			return
+		}
+	}
+}
+
+// lookLocked reads what the kernel reports about the states.
+func (e *Engine) lookLocked() error {
+	all, err := e.parts.Kernel.States()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	counters := make(map[ipsec.Name]ipsec.Seen, len(all))
+	for _, s := range all {
+		counters[s.Name] = s
+	}
+	due := false
+	for _, p := range e.peers {
+		var sent, got usage
+		for i := range p.held {
+			h := &p.held[i]
+			if s, there := counters[ipsec.Name{To: h.line.Local, SPI: h.In}]; there {
+				got.add(h.got.grow(s))
+			}
+			if s, there := counters[ipsec.Name{To: h.line.Remote.Addr(), SPI: h.Out}]; there {
+				sent.add(h.use.grow(s))
+			}
+		}
+		if p.seen.note(now, sent, got) && p.seen.watched && e.parts.Wake != nil {
+			p.seen.watched = false
+			e.parts.Wake(p.key)
+		}
+		due = due || sent.packets > 0
+	}
+	if due {
+		e.alarm.Ring() // so much may have been sent that new keys are due
+	}
+	return nil
+}
+
+func (u *usage) add(o usage) {
+	u.bytes += o.bytes
+	u.packets += o.packets
+}
+
+// note takes in what was sent and received, and reports whether there was anything.
+func (s *seen) note(now time.Time, sent, got usage) bool {
+	s.sentBytes, s.gotBytes = s.sentBytes+sent.bytes, s.gotBytes+got.bytes
+	s.sent, s.got = s.sent+sent.packets, s.got+got.packets
+	if sent.packets > 0 {
+		s.lastSent = now
+	}
+	if got.packets > 0 {
+		s.lastReceived = now
+	}
+	return sent.packets > 0 || got.packets > 0
+}
+
+// Watch has Wake called with the next packet to or from a peer that is seen.
+func (e *Engine) Watch(k member.Key) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.peers[k]; p != nil {
+		p.seen.watched = true
+	}
+}
+
+// Activity is what was known of one peer at the last look.
+func (e *Engine) Activity(k member.Key) (tunnel.Activity, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil {
+		return tunnel.Activity{}, false
+	}
+	return p.seen.activity(), true
+}
+
+// Stats are those of all peers, by key.
+func (e *Engine) Stats() ([]tunnel.Stat, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.lookLocked(); err != nil {
+		return nil, err
+	}
+	out := make([]tunnel.Stat, 0, len(e.peers))
+	for k, p := range e.peers {
+		out = append(out, tunnel.Stat{Key: k, Handshake: p.seen.handshake, Shakes: p.seen.shakes, Sent: p.seen.sentBytes,
+			Received: p.seen.gotBytes, Activity: p.seen.activity()})
+	}
+	slices.SortFunc(out, func(a, b tunnel.Stat) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	return out, nil
+}

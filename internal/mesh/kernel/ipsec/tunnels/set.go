@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+)
+
+// Apply makes the peers those of cfg. Tunnels of peers that stay with their pin stay; those of others are gone when it
+// returns. A peer that states no pin has no tunnel.
+func (e *Engine) Apply(cfg tunnel.Config) error {
+	if cfg.Key.IsZero() {
+		return fault.New(fault.CodeConfig, "this node's key").Whyf("there is none")
+	}
+	own, err := cfg.Key.Public()
+	if err != nil {
+		return err
+	}
+	want, err := tunnel.Checked(cfg, own)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.own = own
+	var errs []error
+	for k, p := range e.peers {
+		if w, stays := want[k]; !stays || w.Pin != p.pin {
+			errs = append(errs, e.forgetLocked(p))
+		}
+	}
+	for k, w := range want {
+		p := e.peers[k]
+		if p == nil {
+			p = e.addLocked(k, w.Pin)
+		}
+		p.first = string(own[:]) < string(k[:])
+		p.ranges = w.Ranges
+	}
+	errs = append(errs, e.adoptLocked(), e.policiesLocked())
+	e.alarm.Ring()
+	return errors.Join(errs...)
+}
+
+func (e *Engine) addLocked(k member.Key, pin member.Pin) *peer {
+	p := &peer{peerFacts: peerFacts{key: k, pin: pin}}
+	sum := sha256.Sum256(k[:])
+	// The number is the same in the next run, which finds states of it.
+	for p.id = binary.BigEndian.Uint32(sum[:]) | 1<<31; e.ids[p.id] != nil; p.id++ {
+	}
+	e.peers[k], e.ids[p.id] = p, p
+	if pin != (member.Pin{}) {
+		e.pins[pin] = p
+	}
+	return p
+}
+
+// forgetLocked takes a peer away with all of its states: nobody sends by them or is heard by them any more.
+func (e *Engine) forgetLocked(p *peer) error {
+	p.gone = true
+	delete(e.peers, p.key)
+	delete(e.ids, p.id)
+	if e.pins[p.pin] == p {
+		delete(e.pins, p.pin)
+	}
+	if p.cancel != nil {
+		p.cancel()
+	}
+	var errs []error
+	for _, h := range p.held {
+		errs = append(errs, e.removeLocked(h))
+	}
+	for _, s := range p.left {
+		errs = append(errs, e.parts.Kernel.Remove(s.Name))
+	}
+	p.held, p.left = nil, nil
+	return errors.Join(errs...)
+}
+
+// removeLocked takes both states of a tunnel away.
+func (e *Engine) removeLocked(h held) error {
+	delete(e.spis, h.In)
+	err := e.parts.Kernel.Remove(ipsec.Name{To: h.line.Local, SPI: h.In})
+	if h.Out != 0 {
+		err = errors.Join(err, e.parts.Kernel.Remove(ipsec.Name{To: h.line.Remote.Addr(), SPI: h.Out}))
+	}
+	return err
+}
+
+// adoptLocked takes over the states of an earlier run, once the peers are known. Those of nobody go.
+func (e *Engine) adoptLocked() error {
+	if e.adopted || len(e.peers) == 0 {
+		return nil
+	}
+	all, err := e.parts.Kernel.States()
+	if err != nil {
+		return err
+	}
+	e.adopted = true
+	var errs []error
+	for _, s := range all {
+		p := e.ids[s.Peer]
+		if p == nil {
+			errs = append(errs, e.parts.Kernel.Remove(s.Name))
+			continue
+		}
+		p.left = append(p.left, s)
+		e.spis[s.SPI] = true
+	}
+	for _, p := range e.peers {
+		slices.SortFunc(p.left, func(a, b ipsec.Seen) int { return b.Made.Compare(a.Made) })
+		for _, s := range p.left {
+			if local, err := e.parts.Local(s.To); err == nil && local == s.From { // else it is one by which we receive
+				p.leftLine = Line{Local: s.From, Remote: netip.AddrPortFrom(s.To, e.parts.Port)}
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// policiesLocked has the kernel's policies be those of the peers.
+func (e *Engine) policiesLocked() error {
+	all := make([]ipsec.Peer, 0, len(e.peers))
+	for _, p := range e.peers {
+		all = append(all, ipsec.Peer{ID: p.id, Local: p.sends.Local, Remote: p.sends.Remote.Addr(), Ranges: p.ranges})
+	}
+	slices.SortFunc(all, func(a, b ipsec.Peer) int { return int(a.ID>>1) - int(b.ID>>1) })
+	err := e.parts.Kernel.Apply(all)
+	e.stale = err != nil
+	return err
+}
+
+// SetPath has packets to a peer go by a path from now on. They go by the tunnel that there is, until there is one on
+// the path. It says false of a peer that is not configured.
+func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
+	var line Line
+	if w.Direct() {
+		line.Remote = netip.AddrPortFrom(w.Addr.Addr().Unmap(), w.Addr.Port())
+		if line.Local = local.Unmap(); !line.Local.IsValid() {
+			var err error
+			if line.Local, err = e.parts.Local(line.Remote.Addr()); err != nil {
+				e.log.Debug("no address to send from", "to", line.Remote, "error", err)
+				line = Line{}
+			}
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil {
+		return false
+	}
+	if p.line != line {
+		p.line, p.since, p.failed = line, time.Now(), 0
+		if p.cancel != nil { // it is about another path
+			p.cancel()
+		}
+		e.alarm.Ring()
+	}
+	return true
+}
+
+// TryPSK does nothing: preshared keys are for WireGuard, which has no other protection from quantum computers.
+func (e *Engine) TryPSK(k member.Key, _ tunnel.Secret) error { return e.Handshake(k) }
+
+// Handshake has other keys be agreed, unless that was done within 5 s.
+func (e *Engine) Handshake(k member.Key) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[k]
+	if p == nil {
+		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
+	}
+	p.wanted = time.Now()
+	e.alarm.Ring()
+	return nil
+}
+
+// Receive says that nothing comes in but by the socket.
+func (e *Engine) Receive(member.Key, []byte) bool { return false }
+
+// Knows reports whether a pin is that of a peer: nobody else is spoken to.
+func (e *Engine) Knows(pin member.Pin) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pins[pin] != nil
+}

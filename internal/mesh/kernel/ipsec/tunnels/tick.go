@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+)
+
+// tick does what is due for all peers, and says how long nothing is.
+func (e *Engine) tick() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	var next time.Time
+	moved := e.stale
+	for _, p := range e.peers {
+		due, m := e.stepLocked(now, p)
+		moved = moved || m
+		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
+			next = due
+		}
+	}
+	if moved {
+		if err := e.policiesLocked(); err != nil {
+			e.log.Warn("the kernel refuses policies of IPsec: what they are about is dropped", telemetry.AttrReason, err)
+			return limit.WireGuardLook
+		}
+	}
+	if next.IsZero() {
+		return -1
+	}
+	return max(0, time.Until(next))
+}
+
+// stepLocked does what is due for a peer, and reports whether it sends by another line.
+func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) {
+	v := e.parts.Limits.decide(now, p.situation)
+	sends := Line{}
+	switch {
+	case v.send >= 0:
+		sends = p.held[v.send].line
+	case !p.line.IsZero():
+		sends = p.leftLine
+	}
+	if sends != p.sends {
+		p.sends, moved = sends, true
+	}
+	if v.begin != "" && e.work != nil {
+		e.beginLocked(now, p, v.begin)
+	}
+	if !p.leftEnds.IsZero() {
+		if now.Before(p.leftEnds) {
+			v.sooner(p.leftEnds)
+		} else {
+			e.dropLeftLocked(p)
+		}
+	}
+	for _, i := range slices.Backward(v.drop) {
+		if err := e.removeLocked(p.held[i]); err != nil {
+			e.log.Warn("a state of IPsec stays", telemetry.AttrReason, err)
+		}
+		p.held = slices.Delete(p.held, i, i+1)
+	}
+	return v.next, moved
+}
+
+// dropLeftLocked takes away what an earlier run has left.
+func (e *Engine) dropLeftLocked(p *peer) {
+	for _, s := range p.left {
+		if err := e.parts.Kernel.Remove(s.Name); err != nil {
+			e.log.Warn("a state of IPsec stays", telemetry.AttrReason, err)
+		}
+		delete(e.spis, s.SPI)
+	}
+	p.left, p.leftLine, p.leftEnds = nil, Line{}, time.Time{}
+}

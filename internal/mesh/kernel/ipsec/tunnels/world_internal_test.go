@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+)
+
+// port is that of ESP in UDP in these tests.
+const port = 4500
+
+// kernel is a twin of the kernel: what it has, and what it would do with a packet.
+type kernel struct {
+	mu     sync.Mutex
+	peers  []ipsec.Peer
+	states []kept // in the order in which they came
+	refuse error  // of an Add, once
+	first  int    // of how many more it is not
+}
+
+type kept struct {
+	ipsec.State
+	seen ipsec.Seen
+}
+
+func (k *kernel) Apply(all []ipsec.Peer) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.peers = slices.Clone(all)
+	return nil
+}
+
+func (k *kernel) Add(s ipsec.State) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.first > 0 {
+		k.first--
+	} else if err := k.refuse; err != nil {
+		k.refuse = nil
+		return err
+	}
+	for _, o := range k.states {
+		if o.Name == s.Name {
+			return errors.New("there is a state of this name")
+		}
+	}
+	k.states = append(k.states, kept{s, ipsec.Seen{Name: s.Name, Peer: s.Peer, From: s.From, UDP: true, Made: time.Now()}})
+	return nil
+}
+
+func (k *kernel) Remove(n ipsec.Name) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.states = slices.DeleteFunc(k.states, func(s kept) bool { return s.Name == n })
+	return nil
+}
+
+func (k *kernel) States() (out []ipsec.Seen, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.states {
+		out = append(out, s.seen)
+	}
+	return out, nil
+}
+
+func (k *kernel) Close(keep bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !keep {
+		k.states, k.peers = nil, nil
+	}
+	return nil
+}
+
+func (k *kernel) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.states)
+}
+
+// out is by which state a packet to a range leaves: any of those that the policy's addresses and number allow.
+func (k *kernel) out(to netip.Prefix) (found []*kept) {
+	for _, p := range k.peers {
+		if !slices.Contains(p.Ranges, to) || !p.Remote.IsValid() {
+			continue
+		}
+		for i := range k.states {
+			if s := &k.states[i]; s.Peer == p.ID && s.To == p.Remote && s.From == p.Local {
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// node is an engine with its kernel.
+type node struct {
+	*world
+	key    tunnel.Secret
+	public member.Key
+	id     keyexchange.Identity
+	addrs  []netip.Addr
+	inner  netip.Prefix
+	kernel *kernel
+	limits Limits
+
+	engine *Engine
+	stop   func()
+	came   chan Conn
+}
+
+// world is two nodes, and the network between them.
+type world struct {
+	t     *testing.T
+	nodes [2]*node
+
+	mu    sync.Mutex
+	cut   func(from, to netip.Addr) bool
+	seeAs map[netip.Addr]netip.AddrPort // a NAT's
+	dials int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, seeAs: map[netip.Addr]netip.AddrPort{}}
+	for i := range w.nodes {
+		seed := [32]byte{1: byte(i + 1)}
+		id, err := keyexchange.NewIdentity(ed25519.NewKeyFromSeed(seed[:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{world: w, key: tunnel.NewSecret(seed), id: id, kernel: &kernel{}, limits: Default}
+		if n.public, err = n.key.Public(); err != nil {
+			t.Fatal(err)
+		}
+		for k := range 2 {
+			n.addrs = append(n.addrs, netip.AddrFrom4([4]byte{192, 0, 2, byte(10*i + k + 1)}))
+		}
+		n.inner = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i + 1), 0, 0}), 24)
+		w.nodes[i] = n
+	}
+	t.Cleanup(func() {
+		for _, n := range w.nodes {
+			n.end(false)
+		}
+	})
+	return w
+}
+
+// start runs a node; keep is whether its kernel has what an earlier run had.
+func (n *node) start() {
+	n.came = make(chan Conn)
+	var err error
+	n.engine, err = New(Parts{Kernel: n.kernel, Transport: transport{n}, Identity: n.id, Port: port, Limits: n.limits,
+		Local: func(to netip.Addr) (netip.Addr, error) {
+			if slices.Contains(n.addrs, to) {
+				return to, nil
+			}
+			return n.addrs[0], nil
+		}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.apply(true)
+	g := run.NewGroup(context.Background())
+	g.Go("engine", n.engine.Run)
+	n.stop = func() {
+		g.Stop()
+		if err := g.Wait(); err != nil {
+			n.t.Error(err)
+		}
+	}
+}
+
+func (n *node) other() *node {
+	if n == n.nodes[0] {
+		return n.nodes[1]
+	}
+	return n.nodes[0]
+}
+
+func (n *node) apply(peer bool) {
+	n.t.Helper()
+	cfg := tunnel.Config{Key: n.key}
+	if o := n.other(); peer {
+		cfg.Peers = []tunnel.Peer{{Key: o.public, Pin: o.id.Pin(), Ranges: []netip.Prefix{o.inner}, Probes: true}}
+	}
+	if err := n.engine.Apply(cfg); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// end stops a node, with or without its states.
+func (n *node) end(keep bool) {
+	if n.stop == nil {
+		return
+	}
+	n.stop()
+	n.stop = nil
+	if err := n.engine.Close(keep); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// path has a node send by addresses.
+func (n *node) path(from, to netip.Addr) {
+	n.mu.Lock()
+	at := netip.AddrPortFrom(to, port)
+	if as, there := n.seeAs[to]; there {
+		at = as
+	}
+	n.mu.Unlock()
+	n.engine.SetPath(n.other().public, path.Path{Addr: at}, from)
+}
+
+// sends sends a packet to the other node, and says why it does not arrive. Whichever state the kernel may choose,
+// it has to.
+func (n *node) sends() error {
+	o := n.other()
+	n.kernel.mu.Lock()
+	defer n.kernel.mu.Unlock()
+	found := n.kernel.out(o.inner)
+	if len(found) == 0 {
+		return errors.New("no state to send by")
+	}
+	for _, s := range found {
+		if err := o.receives(s); err != nil {
+			return err
+		}
+		s.seen.Packets++
+		s.seen.Bytes += 100
+	}
+	return nil
+}
+
+// dialed is how many exchanges were begun.
+func (w *world) dialed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dials
+}
+
+// leaves reports whether packets to the other node leave, be they received or not.
+func (n *node) leaves() bool {
+	n.t.Helper()
+	n.kernel.mu.Lock()
+	defer n.kernel.mu.Unlock()
+	if len(n.kernel.peers) != 1 {
+		n.t.Fatalf("the kernel has %d peers", len(n.kernel.peers))
+	}
+	return n.kernel.peers[0].Remote.IsValid()
+}
+
+func (n *node) receives(s *kept) error {
+	n.mu.Lock()
+	to := netip.AddrPortFrom(s.To, s.ToPort)
+	for inside, as := range n.seeAs {
+		if as == to {
+			to = netip.AddrPortFrom(inside, port)
+		}
+	}
+	cut := n.cut != nil && n.cut(s.From, to.Addr())
+	n.mu.Unlock()
+	if cut {
+		return errors.New("the network drops it")
+	}
+	n.kernel.mu.Lock()
+	defer n.kernel.mu.Unlock()
+	for i := range n.kernel.states {
+		in := &n.kernel.states[i]
+		if in.To == to.Addr() && in.SPI == s.SPI && to.Port() == in.ToPort {
+			if *in.Key.Get() != *s.Key.Get() {
+				return errors.New("it is decrypted by another key")
+			}
+			in.seen.Packets++
+			in.seen.Bytes += 100
+			return nil
+		}
+	}
+	return errors.New("no state to receive by")
+}
+
+// transport connects the nodes.
+type transport struct{ *node }
+
+type conn struct {
+	*tls.Conn
+	line Line
+}
+
+func (c conn) Line() Line { return c.line }
+
+// Close ends it at once.
+func (c conn) Close() error { return c.NetConn().Close() }
+
+func (n transport) Dial(ctx context.Context, line Line, cfg *tls.Config) (Conn, error) {
+	o := n.other()
+	n.mu.Lock()
+	n.dials++
+	to := line.Remote
+	for inside, as := range n.seeAs {
+		if as == to {
+			to = netip.AddrPortFrom(inside, port)
+		}
+	}
+	from := netip.AddrPortFrom(line.Local, port)
+	if as, there := n.seeAs[line.Local]; there {
+		from = as
+	}
+	cut := n.cut != nil && n.cut(line.Local, to.Addr())
+	n.mu.Unlock()
+	if cut || o.stop == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if !slices.Contains(o.addrs, to.Addr()) || to.Port() != port {
+		return nil, errors.New("nobody is there")
+	}
+	one, two := net.Pipe()
+	g := run.NewGroup(ctx)
+	server := tls.Server(two, o.id.Server(o.engine.Knows))
+	g.Go("server", func(ctx context.Context) error {
+		if err := server.HandshakeContext(ctx); err != nil {
+			two.Close()
+			return nil
+		}
+		select {
+		case o.came <- conn{server, Line{to.Addr(), from}}:
+		case <-ctx.Done():
+			two.Close()
+		}
+		return nil
+	})
+	client := tls.Client(one, cfg)
+	err := client.HandshakeContext(ctx)
+	if err != nil {
+		one.Close()
+		g.Stop()
+	}
+	if werr := g.Wait(); err == nil {
+		err = werr
+	}
+	return conn{client, line}, err
+}
+
+func (n transport) Accept(ctx context.Context) (Conn, error) {
+	select {
+	case c := <-n.came:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
