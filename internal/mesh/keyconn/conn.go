@@ -24,15 +24,16 @@ const (
 
 // Conn is a connection with another node, after its handshake: a keyexchange.Conn.
 type Conn struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	conn   *quic.Conn
-	stream *quic.Stream
-	stop   func() // the watch of ctx
+	conn     *quic.Conn
+	stream   *quic.Stream
+	accepted bool
+	cancel   context.CancelFunc
+	stop     func() // the watch of the context
 }
 
+// newConn makes a connection that ends with ctx.
 func newConn(ctx context.Context, cancel context.CancelFunc, q *quic.Conn, s *quic.Stream) *Conn {
-	c := &Conn{ctx: ctx, cancel: cancel, conn: q, stream: s}
+	c := &Conn{conn: q, stream: s, cancel: cancel}
 	c.stop = run.OnDone(ctx, func() { _ = q.CloseWithError(codeEnded, "") }) // it has no error
 	return c
 }
@@ -55,16 +56,19 @@ func (c *Conn) Ends() (to netip.AddrPort, local netip.Addr) {
 	return netip.AddrPort{}, netip.Addr{}
 }
 
-// Close sends what was written, waits until the other end closes too, and ends the connection. An error means that the
-// other end may have lost some of it.
+// Close sends what was written, waits until the other end has read all and closes too, and ends the connection. An error
+// means that the other end may have lost some of it.
 func (c *Conn) Close() error {
 	defer c.cancel()
 	defer c.stop()
 	_ = c.stream.Close() // on a connection that has ended, which is seen next
 	_ = c.stream.SetReadDeadline(time.Now().Add(closeWithin))
 	_, err := io.Copy(io.Discard, io.LimitReader(c.stream, window))
+	if err == nil && c.accepted { // the opener has all, once it ends the connection: what ends it is not sent again
+		_ = run.Wait(c.conn.Context(), closeWithin)
+	}
 	if over := new(quic.ApplicationError); errors.As(err, &over) && over.Remote && over.ErrorCode == codeDone {
-		err = nil // it has read all
+		err = nil
 	}
 	if err != nil {
 		_ = c.conn.CloseWithError(codeEnded, "")

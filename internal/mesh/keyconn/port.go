@@ -140,8 +140,9 @@ func serve(ctx context.Context, q *quic.Conn, handle func(context.Context, *Conn
 		return
 	}
 	c := newConn(ctx, cancel, q, stream)
+	c.accepted = true
 	handle(ctx, c)
-	_ = c.Close() // what the other end has lost it has heard of itself
+	_ = c.Close() // the opener knows by itself that it has lost something
 }
 
 // Close ends all connections.
