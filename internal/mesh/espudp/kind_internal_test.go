@@ -16,6 +16,7 @@ func FuzzKindOf(f *testing.F) {
 		nat.Request(nat.ID{}, nat.WishNothing)} {
 		f.Add(head)
 		f.Add(append([]byte(nat.Marker), head...))
+		f.Add(append([]byte{0, 0, 0, 1}, head...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kind, data := kindOf(b)

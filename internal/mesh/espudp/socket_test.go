@@ -194,7 +194,7 @@ func TestTheKernelTakesESP(t *testing.T) {
 	for _, junk := range [][]byte{
 		append([]byte{0, 0, 1, 0}, make([]byte, 100)...),                        // an SPI that nobody has
 		append([]byte{0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42}, make([]byte, 12)...), // STUN of another program
-		probeHead[:4:4], quicHead, // too short for ESP, and without a marker
+		probeHead[:4:4], {0xc3, 0, 0, 0, 0x41}, // too short for ESP, and without a marker
 		{0xff}, {}, {1}, {0, 0, 0}, marker,
 		append(bytes.Clone(marker), 0, 0, 0, 0, 0, 0), append(bytes.Clone(marker), 1, 0, 0, 0, 5),
 		append(append(bytes.Clone(marker), probeHead...), make([]byte, 2000)...),

@@ -76,7 +76,9 @@ func newKeyed(t *testing.T) *keyed {
 			t.Fatal(err)
 		}
 		take := func(from netip.AddrPort, local netip.Addr, b []byte) { n.came <- cameBy{from, local, string(b)} }
-		g.Go("socket", func(ctx context.Context) error { return n.socket.Run(ctx, meshtunnel.Handlers{Probe: take, STUN: take}) })
+		g.Go("socket", func(ctx context.Context) error {
+			return n.socket.Run(ctx, meshtunnel.Handlers{Probe: take, STUN: take})
+		})
 		g.Go("port", func(ctx context.Context) error {
 			return n.port.Run(ctx, func(_ context.Context, c *keyconn.Conn) {
 				_, err := keyexchange.Respond(c, n.id, k.states(n, c))
@@ -96,6 +98,18 @@ func newKeyed(t *testing.T) *keyed {
 		}
 	})
 	return k
+}
+
+// next is the next packet that was handed over.
+func (n *keyedNode) next(t *testing.T) cameBy {
+	t.Helper()
+	select {
+	case c := <-n.came:
+		return c
+	case <-runtest.Within(t).Done():
+		t.Fatal("nothing was handed over")
+		return cameBy{}
+	}
 }
 
 // keyedStates are the kernel's, for the peer at the other end of a connection.
@@ -248,7 +262,7 @@ func (k *keyed) probes(t *testing.T, outside netip.Addr) netip.AddrPort {
 	}
 	var got cameBy
 	for range 2 {
-		got = <-b.came
+		got = b.next(t)
 		if got.local != b.outer[0] || got.from.Addr() != outside || got.from.Port() == espudp.Port || got.data != string(probe) {
 			t.Fatalf("the second node gets %+v", got)
 		}
@@ -256,7 +270,7 @@ func (k *keyed) probes(t *testing.T, outside netip.Addr) netip.AddrPort {
 	if err := b.socket.Send(got.from, got.local, probe); err != nil {
 		t.Fatal(err)
 	}
-	if x := <-a.came; x.from != to || x.local != a.outer[0] || x.data != string(probe) {
+	if x := a.next(t); x.from != to || x.local != a.outer[0] || x.data != string(probe) {
 		t.Errorf("the first node gets %+v", x)
 	}
 	return got.from
@@ -280,7 +294,7 @@ func (k *keyed) stun(t *testing.T, outside netip.Addr) {
 	if err := a.socket.Send(netip.AddrPortFrom(b.outer[0], 3478), a.outer[0], ask); err != nil {
 		t.Fatal(err)
 	}
-	got := <-a.came
+	got := a.next(t)
 	if m, err := nat.Parse([]byte(got.data)); err != nil || m.ID != (nat.ID{5}) || m.Mapped.Addr() != outside {
 		t.Errorf("the server answers %+v, %v", m, err)
 	}
