@@ -40,6 +40,8 @@ func doorRules() []doorRule {
 			"the product has a mux of its own; the library is its baseline (docs/decisions/0012)"},
 		{"github.com/gaissmai/bart", []string{"internal/access/policy"}, false,
 			"who may reach what is decided by policy.Decide: no other package compares ranges"},
+		{"github.com/quic-go/quic-go/...", []string{"internal/mesh/keyconn"}, false,
+			"one place knows QUIC: the rest sees connections"},
 		{"gvisor.dev/gvisor/...", []string{"internal/route/netstack"}, true,
 			"one place knows the network stack: the rest sees connections"},
 		{"go.etcd.io/bbolt", []string{"internal/base/store/...", "internal/stream/hub/state"}, false,

@@ -65,5 +65,6 @@ func TestKernelIPsec(t *testing.T) {
 		in("TestWithoutIPsec", network...),
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
 		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
+		in("TestKeysOnThePortOfESP"),
 	}})
 }

@@ -3,6 +3,7 @@
 package stunserver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -154,7 +155,7 @@ func (m *Server) serve(ctx context.Context, s, other *sock) error {
 	stop := run.OnDone(ctx, func() { s.conn.Close() })
 	defer stop()
 	// One byte more than the longest message, to detect a longer one.
-	packet, control := make([]byte, limit.STUNMessage+1), make([]byte, 128)
+	packet, control := make([]byte, len(nat.Marker)+limit.STUNMessage+1), make([]byte, 128)
 	for failures := 0; ; {
 		n, oobn, _, from, err := s.conn.ReadMsgUDPAddrPort(packet, control)
 		if err != nil {
@@ -181,7 +182,8 @@ type question struct {
 
 func (m *Server) answer(s, other *sock, from netip.AddrPort, q question) {
 	drop := func(why string) { m.metrics.Dropped.WithLabelValues(why).Inc() }
-	ask, err := nat.Parse(q.packet)
+	text, marked := bytes.CutPrefix(q.packet, []byte(nat.Marker))
+	ask, err := nat.Parse(text)
 	if err != nil || ask.Class != nat.ClassRequest || from.Port() == 0 {
 		drop(dropMalformed)
 		return
@@ -199,6 +201,9 @@ func (m *Server) answer(s, other *sock, from netip.AddrPort, q question) {
 		answer = nat.Refusal(ask)
 	case ask.ChangePort:
 		by = other
+	}
+	if marked && answer != nil {
+		answer = append([]byte(nat.Marker), answer...)
 	}
 	if answer == nil || by.send(answer, from, q.to) != nil {
 		drop(dropSend)

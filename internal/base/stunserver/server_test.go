@@ -3,6 +3,7 @@
 package stunserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -73,6 +74,16 @@ func socket(t *testing.T, on string) *net.UDPConn {
 // ask sends until something comes, and gives it and its sender.
 func ask(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) (nat.Message, netip.AddrPort, int) {
 	t.Helper()
+	b, from := exchange(t, conn, packet, to)
+	m, err := nat.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, from, len(b)
+}
+
+func exchange(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) ([]byte, netip.AddrPort) {
+	t.Helper()
 	b := make([]byte, 2000)
 	for range 50 {
 		if _, err := conn.WriteToUDPAddrPort(packet, to); err != nil {
@@ -86,14 +97,39 @@ func ask(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) (nat
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := nat.Parse(b[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), n
+		return b[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 	}
 	t.Fatalf("%v does not answer", to)
-	return nat.Message{}, netip.AddrPort{}, 0
+	return nil, netip.AddrPort{}
+}
+
+// TestCallersOfESPInUDP get what others do behind the marker, from both ports, and so do their mistakes.
+func TestCallersOfESPInUDP(t *testing.T) {
+	conn := socket(t, "127.0.0.1:0")
+	_, at := serve(t, Config{Listen: "127.0.0.1:0", Second: "127.0.0.1:0"}, "127.0.0.1")
+	for _, wish := range []nat.Wish{nat.WishNothing, nat.WishOther, nat.WishOtherPort} {
+		by := at[0]
+		if wish == nat.WishOtherPort {
+			by = at[1]
+		}
+		asked := append([]byte(nat.Marker), nat.Request(nat.ID{byte(wish)}, wish)...)
+		b, from := exchange(t, conn, asked, at[0])
+		text, marked := bytes.CutPrefix(b, []byte(nat.Marker))
+		got, err := nat.Parse(text)
+		if err != nil || !marked || got.Mapped != local(conn) || got.ID != (nat.ID{byte(wish)}) || from != by {
+			t.Errorf("wish %d: %+v from %v, with its marker %v, %v", wish, got, from, marked, err)
+		}
+	}
+	long := append([]byte(nat.Marker), make([]byte, limit.STUNMessage+1)...)
+	for _, junk := range [][]byte{[]byte(nat.Marker), long, append([]byte(nat.Marker+nat.Marker), nat.Request(nat.ID{}, 0)...)} {
+		if _, err := conn.WriteToUDPAddrPort(junk, at[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := append([]byte(nat.Marker), nat.Request(nat.ID{77}, nat.WishNothing)...)
+	if b, _ := exchange(t, conn, asked, at[0]); !bytes.Contains(b, []byte{77}) {
+		t.Errorf("junk was answered: %x", b)
+	}
 }
 
 func local(conn *net.UDPConn) netip.AddrPort { return conn.LocalAddr().(*net.UDPAddr).AddrPort() }

@@ -42,6 +42,10 @@ type Message struct {
 	Fingerprint   bool     // it has one, as must the answer
 }
 
+// Marker precedes what is not ESP on a port of ESP in UDP (RFC 3948 section 2.2). A request that comes from such a port
+// has it, and so must its answer: the kernel would take it for ESP.
+const Marker = "\x00\x00\x00\x00"
+
 // AttrChangeRequest is the attribute that asks for an answer from another endpoint (RFC 5780).
 const AttrChangeRequest = uint16(stun.AttrChangeRequest)
 

@@ -4,7 +4,7 @@ package tunnel
 
 import "sync/atomic"
 
-// Counts are what a Socket and its engines dropped, in packets, by reason.
+// Counts are what a Socket and its engines dropped, in packets, by reason. Another socket of the mesh has them too.
 type Counts struct {
 	Unknown   atomic.Uint64 // no kind of packet that we know
 	Stray     atomic.Uint64 // handshakes of WireGuard for another key, or no message of it at all
@@ -33,20 +33,22 @@ func (s *Socket) Drops(t *Tun) []Drop {
 	if t != nil {
 		link = t.Lost.Load()
 	}
-	return s.counts.drops(link)
+	return s.counts.Drops(link)
 }
 
 // DropReasons are the reasons of Drops, in its order.
 func DropReasons() []string {
 	var out []string
-	for _, d := range new(Counts).drops(0) {
+	for _, d := range new(Counts).Drops(0) {
 		out = append(out, d.Reason)
 	}
 	return out
 }
 
-// drops names the counts as metrics and status do.
-func (c *Counts) drops(link uint64) []Drop {
+// Drops names the counts as metrics and status do.
+//
+//	link: what a link has dropped
+func (c *Counts) Drops(link uint64) []Drop {
 	return []Drop{
 		{"unknown", c.Unknown.Load()},
 		{"stray", c.Stray.Load()},

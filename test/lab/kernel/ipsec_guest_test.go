@@ -43,7 +43,9 @@ type ends struct {
 	t    *testing.T
 	side [2]*side
 	wire *lab.Capture
-	next uint32 // SPI
+	// wireHost is where the listener sits.
+	wireHost *lab.Host
+	next     uint32 // SPI
 }
 
 type side struct {
@@ -74,7 +76,7 @@ func newEnds(t *testing.T) *ends {
 	}
 	wire, err := l.Router("wire")
 	fatal(err)
-	e := &ends{t: t, next: 0x1000}
+	e := &ends{t: t, next: 0x1000, wireHost: wire}
 	for i, name := range []string{"a", "b"} {
 		host, err := l.Router(name)
 		fatal(err)
