@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tunnels
+package ipsectunnel
 
 import (
 	"context"
@@ -123,7 +123,7 @@ type node struct {
 
 	engine *Engine
 	stop   func()
-	came   chan Conn
+	came   chan accepted
 }
 
 // world is two nodes, and the network between them.
@@ -165,7 +165,7 @@ func newWorld(t *testing.T) *world {
 
 // start runs a node; keep is whether its kernel has what an earlier run had.
 func (n *node) start() {
-	n.came = make(chan Conn)
+	n.came = make(chan accepted)
 	var err error
 	n.engine, err = New(Parts{Kernel: n.kernel, Transport: transport{n}, Identity: n.id, Port: port, Limits: n.limits,
 		Local: func(to netip.Addr) (netip.Addr, error) {
@@ -302,28 +302,35 @@ type transport struct{ *node }
 type conn struct {
 	*tls.Conn
 	line Line
+	stop func()
 }
 
-func (c conn) Line() Line { return c.line }
+func newConn(ctx context.Context, c *tls.Conn, line Line) conn {
+	return conn{c, line, run.OnDone(ctx, func() { c.NetConn().Close() })}
+}
+
+func (c conn) Ends() (to netip.AddrPort, local netip.Addr) { return c.line.Remote, c.line.Local }
 
 // Close ends it at once.
-func (c conn) Close() error { return c.NetConn().Close() }
+func (c conn) Close() error {
+	c.stop()
+	return c.NetConn().Close()
+}
 
-func (n transport) Dial(ctx context.Context, line Line, cfg *tls.Config) (Conn, error) {
-	o := n.other()
+func (n transport) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr, cfg *tls.Config) (Conn, error) {
+	o, line := n.other(), Line{local, to}
 	n.mu.Lock()
 	n.dials++
-	to := line.Remote
 	for inside, as := range n.seeAs {
 		if as == to {
 			to = netip.AddrPortFrom(inside, port)
 		}
 	}
-	from := netip.AddrPortFrom(line.Local, port)
-	if as, there := n.seeAs[line.Local]; there {
+	from := netip.AddrPortFrom(local, port)
+	if as, there := n.seeAs[local]; there {
 		from = as
 	}
-	cut := n.cut != nil && n.cut(line.Local, to.Addr())
+	cut := n.cut != nil && n.cut(local, to.Addr())
 	n.mu.Unlock()
 	if cut || o.stop == nil {
 		<-ctx.Done()
@@ -335,17 +342,16 @@ func (n transport) Dial(ctx context.Context, line Line, cfg *tls.Config) (Conn, 
 	one, two := net.Pipe()
 	g := run.NewGroup(ctx)
 	server := tls.Server(two, o.id.Server(o.engine.Knows))
-	g.Go("server", func(ctx context.Context) error {
+	g.Do(func(ctx context.Context) {
 		if err := server.HandshakeContext(ctx); err != nil {
 			two.Close()
-			return nil
+			return
 		}
 		select {
-		case o.came <- conn{server, Line{to.Addr(), from}}:
+		case o.came <- accepted{server, Line{to.Addr(), from}}:
 		case <-ctx.Done():
 			two.Close()
 		}
-		return nil
 	})
 	client := tls.Client(one, cfg)
 	err := client.HandshakeContext(ctx)
@@ -353,17 +359,27 @@ func (n transport) Dial(ctx context.Context, line Line, cfg *tls.Config) (Conn, 
 		one.Close()
 		g.Stop()
 	}
-	if werr := g.Wait(); err == nil {
-		err = werr
-	}
-	return conn{client, line}, err
+	return newConn(ctx, client, line), errors.Join(err, g.Wait())
 }
 
-func (n transport) Accept(ctx context.Context) (Conn, error) {
-	select {
-	case c := <-n.came:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// accepted is a connection that nobody handles yet.
+type accepted struct {
+	*tls.Conn
+	line Line
+}
+
+func (n transport) Run(ctx context.Context, handle func(context.Context, Conn)) error {
+	g := run.NewGroup(ctx)
+	for {
+		select {
+		case a := <-n.came:
+			g.Do(func(ctx context.Context) {
+				ctx, cancel := context.WithTimeout(ctx, exchangeTime)
+				defer cancel()
+				handle(ctx, newConn(ctx, a.Conn, a.line))
+			})
+		case <-ctx.Done():
+			return g.Wait()
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tunnels
+package ipsectunnel
 
 import (
 	"context"
@@ -26,19 +26,20 @@ type Kernel interface {
 	Close(keep bool) error
 }
 
-// Conn is a connection of TLS 1.3 between two nodes, after its handshake, on the socket of ESP in UDP.
+// Conn is a connection of TLS 1.3 between two nodes, after its handshake: a *keyconn.Conn.
 type Conn interface {
 	keyexchange.Conn
-	Line() Line // as packets of it go: behind a NAT the remote end is the NAT's
-	SetDeadline(time.Time) error
+	// Ends are the other end as this node sees it, which behind a NAT is the NAT's, and this machine's address.
+	Ends() (to netip.AddrPort, local netip.Addr)
 	Close() error
 }
 
-// Transport opens connections. Accept is answered by who dials with this node's pin.
+// Transport opens connections, and accepts those of peers. They end with their context, and are bounded in number and
+// time by themselves: a *keyconn.Port.
 type Transport interface {
-	Dial(context.Context, Line, *tls.Config) (Conn, error)
-	// Accept is the next connection of a peer that known accepts; its error ends the engine.
-	Accept(context.Context) (Conn, error)
+	Dial(ctx context.Context, to netip.AddrPort, local netip.Addr, client *tls.Config) (Conn, error)
+	// Run has each connection of a peer handled in a goroutine of its own, until ctx ends.
+	Run(ctx context.Context, handle func(context.Context, Conn)) error
 }
 
 // Parts are what an Engine works with.
@@ -136,7 +137,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.work = g
 	e.mu.Unlock()
 	e.alarm.Start()
-	g.Go("exchanges of peers", e.accept)
+	g.Go("exchanges of peers", func(ctx context.Context) error { return e.parts.Transport.Run(ctx, e.answer) })
 	g.Do(e.watch)
 	<-g.Context().Done()
 	e.alarm.Stop() // it begins no exchange any more

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tunnels
+package ipsectunnel
 
 import "time"
 
@@ -22,8 +22,6 @@ const (
 	lowestSPI = 1 << 16
 	// mostHeld bounds the tunnels of a peer: one of each node, and those that go.
 	mostHeld = 12
-	// mostAnswered bounds the exchanges of all peers that are answered at once; others wait.
-	mostAnswered = 64
 )
 
 // Limits are when a tunnel gets new keys (soft), and when it is gone if that did not work (hard).
@@ -34,8 +32,8 @@ type Limits struct {
 	Packets, HardPackets uint64
 }
 
-// Default are limits far below those of the ciphers: with extended sequence numbers and a salt of 32 bits no nonce comes
-// twice within 2^64 packets (RFC 4106 section 3.1). Hard ones outlast a peer that cannot be spoken to for a week.
+// Default are limits far below those of the ciphers: with extended sequence numbers no nonce comes twice within 2^64
+// packets (RFC 4106 section 3.1). Hard ones outlast a peer that cannot be spoken to for a week.
 var Default = Limits{
 	Age: time.Hour, HardAge: 7 * 24 * time.Hour,
 	Bytes: 1 << 40, HardBytes: 1 << 50,

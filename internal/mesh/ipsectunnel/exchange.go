@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tunnels
+package ipsectunnel
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
-	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
@@ -37,7 +37,8 @@ func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 		case errors.Is(ctx.Err(), context.Canceled): // another path is wanted, or nobody is there any more
 		default:
 			p.failed, p.fault = p.failed+1, err
-			e.log.Debug("no keys for IPsec", telemetry.AttrNode, p.key.Short(), "path", x.line.Remote, telemetry.AttrReason, err)
+			e.log.Debug("no keys for IPsec", telemetry.AttrNode, p.key.Short(), "path", x.line.Remote,
+				telemetry.AttrReason, err)
 		}
 		e.alarm.Ring()
 	})
@@ -55,80 +56,44 @@ type exchange struct {
 }
 
 func (x *exchange) begin(ctx context.Context) error {
-	c, err := x.e.parts.Transport.Dial(ctx, x.line, x.e.parts.Identity.Client(x.p.pin))
+	c, err := x.e.parts.Transport.Dial(ctx, x.line.Remote, x.line.Local, x.e.parts.Identity.Client(x.p.pin))
 	if err != nil {
 		return err
 	}
+	if _, err = keyexchange.Initiate(c, x.e.parts.Identity, x.epoch, x); err != nil {
+		c.Close()
+		return err
+	}
+	return c.Close() // what the peer has not got is lost with it
+}
+
+// answer is the exchange of a connection that a peer has opened.
+func (e *Engine) answer(_ context.Context, c Conn) {
 	defer c.Close()
-	stop, err := bound(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	_, err = keyexchange.Initiate(c, x.e.parts.Identity, x.epoch, x)
-	return err
-}
-
-// bound has a connection end with a context.
-func bound(ctx context.Context, c Conn) (stop func(), err error) {
-	if end, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(end); err != nil {
-			return nil, err
-		}
-	}
-	return run.OnDone(ctx, func() { c.Close() }), nil
-}
-
-// accept answers exchanges that peers begin.
-func (e *Engine) accept(ctx context.Context) error {
-	places := run.NewLimiter(mostAnswered)
-	for {
-		if err := places.Acquire(ctx); err != nil {
-			return nil // it ends
-		}
-		c, err := e.parts.Transport.Accept(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		e.mu.Lock()
-		work := e.work
-		e.mu.Unlock()
-		work.Do(func(ctx context.Context) {
-			defer places.Release()
-			defer c.Close()
-			if err := e.answer(ctx, c); err != nil {
-				e.log.Debug("an exchange of a peer failed", "path", c.Line().Remote, telemetry.AttrReason, err)
-			}
-		})
+	to, local := c.Ends()
+	x := &exchange{e: e, line: Line{local.Unmap(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())}}
+	if err := x.answer(c); err != nil {
+		e.log.Debug("an exchange of a peer failed", "path", to, telemetry.AttrReason, err)
 	}
 }
 
-// answer is the exchange of one connection.
-func (e *Engine) answer(ctx context.Context, c Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
-	defer cancel()
+func (x *exchange) answer(c Conn) error {
 	pin, err := keyexchange.Peer(c.ConnectionState())
 	if err != nil {
 		return err
 	}
+	e := x.e
 	e.mu.Lock()
 	p := e.pins[pin]
 	if p == nil || p.answers >= mostOfPeer {
 		e.mu.Unlock()
-		return fault.New(fault.CodeLimit, "keys for a tunnel").Whyf("the peer has %d exchanges under way, or has gone", mostOfPeer)
+		return fault.New(fault.CodeLimit, "keys for a tunnel").
+			Whyf("the peer has %d exchanges under way, or has gone", mostOfPeer)
 	}
 	p.answers++
 	e.mu.Unlock()
-	x := &exchange{e: e, p: p, line: c.Line()}
-	if stop, bad := bound(ctx, c); bad != nil {
-		err = bad
-	} else {
-		_, err = keyexchange.Respond(c, e.parts.Identity, x)
-		stop()
-	}
+	x.p = p
+	_, err = keyexchange.Respond(c, e.parts.Identity, x)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.answers--

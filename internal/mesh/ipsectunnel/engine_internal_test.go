@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipsectunnel
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// flows sends in both directions.
+func (w *world) flows() error {
+	return errors.Join(w.nodes[0].sends(), w.nodes[1].sends())
+}
+
+// within has a moment pass in small steps, and says when packets did not arrive.
+func (w *world) within(d, step time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
+		synctest.Wait()
+		if err := w.flows(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// up starts both nodes on their first addresses, and waits until packets flow.
+func (w *world) up() (a, b *node) {
+	w.t.Helper()
+	a, b = w.nodes[0], w.nodes[1]
+	a.start()
+	b.start()
+	a.path(a.addrs[0], b.addrs[0])
+	b.path(b.addrs[0], a.addrs[0])
+	w.soon(yield)
+	return a, b
+}
+
+// short has tunnels end within hours in place of days.
+func (w *world) short() {
+	for _, n := range w.nodes {
+		n.limits.Age, n.limits.HardAge = time.Minute, 3*time.Hour
+	}
+}
+
+func (w *world) soon(within time.Duration) {
+	w.t.Helper()
+	time.Sleep(within)
+	synctest.Wait()
+	if err := w.flows(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// inWorld is a test with two nodes that nobody has started.
+func inWorld(t *testing.T, fn func(*testing.T, *world)) {
+	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
+}
+
+func TestNothingLeavesBeforeThereIsAPath(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			n.start()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.dialed() != 0 || w.nodes[0].kernel.count() != 0 || w.nodes[0].leaves() {
+			t.Errorf("%d exchanges, %+v", w.dialed(), w.nodes[0].kernel.peers)
+		}
+	})
+}
+
+func TestOneExchangeForBoth(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.up()
+		if w.dialed() != 1 {
+			t.Errorf("%d exchanges", w.dialed())
+		}
+	})
+}
+
+func TestNewKeysInTimeAndNoPacketLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		if err := w.within(4*time.Hour, 11*time.Second); err != nil {
+			t.Error(err)
+		}
+		if w.dialed() < 4 || w.dialed() > 6 {
+			t.Errorf("%d exchanges in 4 hours", w.dialed())
+		}
+		if n := max(a.kernel.count(), b.kernel.count()); n > 3 { // two, and one that goes
+			t.Errorf("%d states", n)
+		}
+	})
+}
+
+func TestNewKeysAfterSoManyPackets(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.nodes[0].limits.Packets, w.nodes[1].limits.Packets = 50, 50
+		w.up()
+		if err := w.within(5*time.Minute, time.Second); err != nil {
+			t.Error(err)
+		}
+		if w.dialed() < 5 {
+			t.Errorf("%d exchanges for 300 packets", w.dialed())
+		}
+	})
+}
+
+func TestAnotherPathOfBoth(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		a.path(a.addrs[1], b.addrs[1])
+		b.path(b.addrs[1], a.addrs[1])
+		if err := w.within(time.Minute, 10*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		w.nodes[0].mu.Lock()
+		w.cut = func(from, to netip.Addr) bool { return from == a.addrs[0] || from == b.addrs[0] }
+		w.nodes[0].mu.Unlock()
+		w.soon(0)
+	})
+}
+
+func TestEachByAPathOfItsOwn(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		b.path(b.addrs[1], a.addrs[1])
+		if err := w.within(3*time.Hour, 11*time.Second); err != nil {
+			t.Error(err)
+		}
+		w.mu.Lock()
+		w.cut = func(from, to netip.Addr) bool { return from == b.addrs[0] || from == a.addrs[1] }
+		w.mu.Unlock()
+		w.soon(0) // A sends by its first address, B by its second
+	})
+}
+
+func TestTheNetworkBetweenIsAwayForLong(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.short()
+		w.up()
+		cut := true
+		w.mu.Lock()
+		w.cut = func(netip.Addr, netip.Addr) bool { return cut }
+		w.mu.Unlock()
+		time.Sleep(w.nodes[0].limits.HardAge * 3 / 4)
+		w.mu.Lock()
+		cut = false
+		w.mu.Unlock()
+		w.soon(0) // by the keys from before
+		if w.nodes[0].kernel.count() > 2*mostHeld {
+			t.Errorf("%d states", w.nodes[0].kernel.count())
+		}
+		w.soon(longestPause + exchangeTime)
+		time.Sleep(w.nodes[0].limits.HardAge / 2) // beyond their end
+		w.soon(0)
+	})
+}
+
+func TestTheHardLimit(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.short()
+		w.up()
+		w.mu.Lock()
+		w.cut = func(netip.Addr, netip.Addr) bool { return true }
+		w.mu.Unlock()
+		time.Sleep(w.nodes[0].limits.HardAge + time.Second)
+		synctest.Wait()
+		if w.nodes[0].leaves() {
+			t.Error("packets are still sent by keys that are too old")
+		}
+	})
+}
+
+func TestANodeBeginsAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i, n := range w.nodes {
+			if n.stop == nil {
+				w.up()
+			}
+			n.end(false)
+			time.Sleep(time.Minute)
+			n.start()
+			n.path(n.addrs[0], n.other().addrs[0])
+			w.soon(yield + time.Second)
+			if err := w.within(time.Minute, time.Second); err != nil {
+				t.Errorf("node %d: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestANodeBeginsAgainOnAnotherPathThanThePeers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		b.end(false)
+		time.Sleep(time.Minute)
+		b.start()
+		b.path(b.addrs[1], a.addrs[1])
+		w.soon(yield + time.Second)
+		if err := w.within(time.Minute, time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestANodeIsKilledAndTakesItsStatesOver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i, n := range w.nodes {
+			if n.stop == nil {
+				w.up()
+			}
+			n.end(true)
+			if err := w.within(time.Minute, time.Second); err != nil {
+				t.Errorf("node %d, killed: %v", i, err)
+			}
+			n.start()
+			n.path(n.addrs[0], n.other().addrs[0])
+			if err := w.within(time.Minute, 100*time.Millisecond); err != nil {
+				t.Errorf("node %d, back: %v", i, err)
+			}
+			if n.kernel.count() > 4 {
+				t.Errorf("node %d: %d states", i, n.kernel.count())
+			}
+		}
+	})
+}
+
+func TestAPeerIsRemoved(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.up()
+		a.apply(false)
+		if a.kernel.count() != 0 || len(a.kernel.peers) != 0 {
+			t.Errorf("%d states, %d peers", a.kernel.count(), len(a.kernel.peers))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.kernel.count() != 0 {
+			t.Error("the one that was removed has keys again")
+		}
+		a.apply(true)
+		a.path(a.addrs[0], a.other().addrs[0])
+		w.soon(longestPause + exchangeTime)
+	})
+}
+
+func TestThePortOfANatChanges(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.nodes[0], w.nodes[1]
+		for _, p := range []uint16{61000, 62000} {
+			w.mu.Lock()
+			w.seeAs[b.addrs[0]] = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), p)
+			w.mu.Unlock()
+			if a.stop == nil {
+				a.start()
+				b.start()
+				b.path(b.addrs[0], a.addrs[0])
+			}
+			a.path(a.addrs[0], b.addrs[0])
+			w.soon(yield)
+		}
+	})
+}
+
+func TestTheKernelRefusesAState(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.nodes[0], w.nodes[1]
+		a.kernel.refuse, b.kernel.refuse = errors.New("no memory"), errors.New("no memory")
+		a.start()
+		b.start()
+		a.path(a.addrs[0], b.addrs[0])
+		b.path(b.addrs[0], a.addrs[0])
+		w.soon(10 * time.Second)
+	})
+}
+
+func TestAnExchangeThatOneEndBelievesInAndTheOtherOneDoesNot(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		begins := a
+		if string(b.public[:]) < string(a.public[:]) {
+			begins = b
+		}
+		for range 30 {
+			begins.kernel.mu.Lock()
+			begins.kernel.refuse, begins.kernel.first = errors.New("no memory"), 1 // by which it would send
+			begins.kernel.mu.Unlock()
+			if err := w.within(Default.Age+time.Minute, 10*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.kernel.count() > 6 || b.kernel.count() > 6 {
+			t.Errorf("%d and %d states", a.kernel.count(), b.kernel.count())
+		}
+	})
+}
+
+func TestAnotherPathWhileAnExchangeHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		w.mu.Lock()
+		w.cut = func(from, to netip.Addr) bool { return to == b.addrs[0] || to == a.addrs[0] }
+		w.mu.Unlock()
+		a.path(a.addrs[1], b.addrs[0])
+		time.Sleep(time.Second / 10)
+		a.path(a.addrs[1], b.addrs[1])
+		b.path(b.addrs[1], a.addrs[1])
+		w.soon(time.Millisecond)
+	})
+}
+
+func TestAKeyThatIsNotAnswered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		time.Sleep(time.Minute)
+		b.kernel.mu.Lock()
+		b.kernel.states = nil // somebody has flushed them
+		b.kernel.mu.Unlock()
+		if err := a.engine.Handshake(b.public); err != nil {
+			t.Error(err)
+		}
+		w.soon(time.Second)
+	})
+}
+
+func TestAPathThroughARelay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		a.engine.SetPath(b.public, path.Path{Relay: "hub"}, netip.Addr{})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if a.sends() == nil {
+			t.Error("it is sent by the path that was lost")
+		}
+	})
+}
