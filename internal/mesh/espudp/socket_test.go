@@ -18,20 +18,12 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/espudp"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
-	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// The engine takes either socket.
-var (
-	_ peering.Socket  = (*espudp.Socket)(nil)
-	_ endpoint.Socket = (*espudp.Socket)(nil)
-)
 
 // The beginnings of the kinds of packets.
 var (
@@ -121,6 +113,9 @@ func outsider(t testing.TB, at netip.Addr, port uint16) *net.UDPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

@@ -56,8 +56,8 @@ func (c *Conn) Ends() (to netip.AddrPort, local netip.Addr) {
 	return netip.AddrPort{}, netip.Addr{}
 }
 
-// Close sends what was written, waits until the other end has read all and closes too, and ends the connection. An error
-// means that the other end may have lost some of it.
+// Close sends what was written, waits until the other end has read all and closes too, and ends the connection. An
+// error means that the other end may have lost some of it.
 func (c *Conn) Close() error {
 	defer c.cancel()
 	defer c.stop()
