@@ -343,7 +343,7 @@ func TestTheAPIRefuses(t *testing.T) {
 	if _, err := m.Reload(m.cfg); !fault.Has(err, fault.CodeStateBusy) {
 		t.Errorf("reload: %v", err)
 	}
-	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 1 || entries[0].Name() != keyFile {
+	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 2 || entries[0].Name() != certificateFile || entries[1].Name() != keyFile {
 		t.Errorf("the state directory holds %v", entries)
 	}
 }
