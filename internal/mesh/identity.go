@@ -112,9 +112,9 @@ func (k key) private() (*ecdh.PrivateKey, error) {
 	return p, nil
 }
 
-// readKey reads the keys of this node, or draws them. Without its WireGuard key the certificate is a new one too: whoever
-// takes that key from a copied state directory must not have the other one either. A certificate alone is missing where
-// an older version has made the state.
+// readKey reads the keys of this node, or draws them. Without its WireGuard key the certificate is a new one too: a
+// copied machine from which that key is removed must not have the other one either. A certificate alone is missing
+// where an older version has made the state.
 func readKey(dir string) (key, error) {
 	raw, err := readSeed(filepath.Join(dir, keyFile))
 	if errors.Is(err, fs.ErrNotExist) {
