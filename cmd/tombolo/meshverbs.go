@@ -69,7 +69,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	if st.Overlay6.IsValid() {
 		address = "address " + st.Overlay6.String() + orNothing(" and ", addressText(st.Overlay4))
 	}
-	fmt.Fprintf(w, "%s, key %s\n", address, st.PublicKey)
+	fmt.Fprintf(w, "%s, key %s, pin %s\n", address, st.PublicKey, st.Pin)
 	fmt.Fprintf(w, "engine %s: %s\n", st.Engine, st.EngineWhy)
 	if !st.InForce {
 		tried := ""

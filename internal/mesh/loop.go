@@ -225,7 +225,7 @@ func (m *Mesh) rotate(p *parts) (key, error) {
 	if err := next.write(m.cfg.StateDir); err != nil {
 		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
-	if err := p.peering.Rotate(private); err != nil {
+	if err := p.peering.Rotate(private, next.certificate.signer); err != nil {
 		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
 	return next, nil
