@@ -124,6 +124,7 @@ type ClusterNIC struct {
 // +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName",message="clusterName does not change"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="nodeName does not change"
 // +kubebuilder:validation:XValidation:rule="has(self.publicKey) == has(oldSelf.publicKey) && (!has(self.publicKey) || self.publicKey == oldSelf.publicKey)",message="publicKey does not change: of two objects with one key the older counts, so one with a new key is a new one"
+// +kubebuilder:validation:XValidation:rule="!has(self.pin) || !has(oldSelf.pin) || self.pin == oldSelf.pin",message="pin does not change: a new object has another one"
 // +kubebuilder:validation:XValidation:rule="has(self.overlay6) == has(oldSelf.overlay6) && (!has(self.overlay6) || self.overlay6 == oldSelf.overlay6)",message="overlay6 does not change: a new object has another one"
 // +kubebuilder:validation:XValidation:rule="has(self.overlay4) == has(oldSelf.overlay4) && (!has(self.overlay4) || self.overlay4 == oldSelf.overlay4)",message="overlay4 does not change: a new object has another one"
 // +kubebuilder:validation:XValidation:rule="!has(self.ip) || isIP(self.ip) && ip(self.ip).family() == 4",message="ip is an IPv4 address"
@@ -165,6 +166,12 @@ type ClusterNodeTunnel struct {
 	// PublicKey is the WireGuard public key, base64.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
 	PublicKey string `json:"publicKey,omitempty"`
+	// Pin is by what others know the node's certificate for IPsec: the SHA-256 of its public key, base64 without padding.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$`
+	Pin string `json:"pin,omitempty"`
+	// Engine is what encrypts the node's packets: wireguard or ipsec. Left out, it is wireguard.
+	// +kubebuilder:validation:Enum=wireguard;ipsec
+	Engine string `json:"engine,omitempty"`
 	// Overlay6 and Overlay4 are the node's addresses in the mesh.
 	// +kubebuilder:validation:MaxLength=45
 	Overlay6 string `json:"overlay6,omitempty"`

@@ -110,6 +110,13 @@ type MemberSpec struct {
 	// PublicKey is the WireGuard public key, base64.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
 	PublicKey string `json:"publicKey,omitempty"`
+	// Pin is by what others know the member's certificate for IPsec: the SHA-256 of its public key, base64 without
+	// padding.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]$`
+	Pin string `json:"pin,omitempty"`
+	// Engine is what encrypts the member's packets: wireguard or ipsec. Left out, it is wireguard.
+	// +kubebuilder:validation:Enum=wireguard;ipsec
+	Engine string `json:"engine,omitempty"`
 	// Overlay6 and Overlay4 are the member's addresses in the mesh.
 	// +kubebuilder:validation:MaxLength=45
 	Overlay6 string `json:"overlay6,omitempty"`

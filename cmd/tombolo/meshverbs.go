@@ -69,7 +69,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	if st.Overlay6.IsValid() {
 		address = "address " + st.Overlay6.String() + orNothing(" and ", addressText(st.Overlay4))
 	}
-	fmt.Fprintf(w, "%s, key %s\n", address, st.PublicKey)
+	fmt.Fprintf(w, "%s, key %s, pin %s\n", address, st.PublicKey, st.Pin)
 	fmt.Fprintf(w, "engine %s: %s\n", st.Engine, st.EngineWhy)
 	if !st.InForce {
 		tried := ""
@@ -351,11 +351,11 @@ func newMeshKeysCommand() *cobra.Command {
 	var from meshFlags
 	var out outputFlag
 	rotate := &cobra.Command{
-		Use: "rotate", Short: "Replace the node's key pair of WireGuard", Args: exactArgs(),
-		Long: `Draw a new key pair of WireGuard and use it at once. Peers learn the new key by
-discovery and make a new session then; until they do, about a second, packets between
-this node and them wait or are lost. Without a discovery service that would tell it to
-the others the key is not replaced.
+		Use: "rotate", Short: "Replace the node's keys", Args: exactArgs(),
+		Long: `Draw a new key pair of WireGuard, and a new key of the certificate for IPsec, and use
+them at once. Peers learn them by discovery and make a new session then; until they do,
+about a second, packets between this node and them wait or are lost. Without a discovery
+service that would tell them to the others they are not replaced.
 
 The node's id, addresses and name stay. The key of a cluster's secret is another matter:
 see 'tombolo discovery secret'.`,

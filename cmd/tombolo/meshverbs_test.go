@@ -71,7 +71,7 @@ func meshStatusOf(now time.Time) mesh.Status {
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
 	return mesh.Status{
 		Meta: metaOf(mesh.KindStatus), Version: "v1", Since: now.Add(-90 * time.Second), Node: "a", ID: "id-a", Cluster: "c", Secrets: []string{"t1-x"},
-		PublicKey: "KEY", Link: "tombolo0", MTU: 1420, Engine: "userspace", EngineWhy: "mesh.engine says so", Overlay6: addr("fd00::a"), Overlay4: addr("100.112.0.1"), Port: 51820,
+		PublicKey: "KEY", Pin: "PIN", Link: "tombolo0", MTU: 1420, Engine: "userspace", EngineWhy: "mesh.engine says so", Overlay6: addr("fd00::a"), Overlay4: addr("100.112.0.1"), Port: 51820,
 		InForce: true, Endpoints: []mesh.Endpoint{{At: netip.MustParseAddrPort("192.0.2.1:51820"), Kind: "own"}}, Offloads: []mesh.Offload{},
 		Peers: []mesh.Peer{
 			{ID: "id-b", Node: "b", PublicKey: "KEYB", Overlay6: addr("fd00::b"), Overlay4: addr("100.112.0.2"), Ranges: []netip.Prefix{prefix("10.1.0.0/16")},
@@ -91,7 +91,7 @@ func meshStatusOf(now time.Time) mesh.Status {
 func TestMeshStatusText(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const head = `node a v1, running for 1m30s, link tombolo0 (mtu 1420), UDP port 51820
-address fd00::a and 100.112.0.1, key KEY
+address fd00::a and 100.112.0.1, key KEY, pin PIN
 engine userspace: mesh.engine says so
 `
 	const table = `
@@ -141,7 +141,7 @@ warning: of no source
 			s.Dropped = []mesh.Dropped{{Reason: "source", Packets: 1}, {Reason: "policy", Packets: 0}, {Reason: "router", Packets: 7}}
 			s.Warnings = []string{"of something"}
 		}, false, `node a v1, running for 1m30s, link tombolo0 (mtu 1420), UDP port 51820
-address fd00::a, key KEY
+address fd00::a, key KEY, pin PIN
 engine userspace: mesh.engine says so
 warning: the kernel is not as it shall be (tried 16 times): mesh_clash: table x: it is somebody's
 relay h1 at h1:443 for 1m0s, round trip 12ms

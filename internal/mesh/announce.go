@@ -13,6 +13,8 @@ import (
 // saying is what a node announces about itself beside its configuration.
 type saying struct {
 	key       member.Key
+	pin       member.Pin
+	engine    member.Engine
 	overlay   overlay
 	addresses []netip.Addr      // of the machine, as others may try them
 	endpoints []member.Endpoint // the configured ones are among them
@@ -30,7 +32,7 @@ func (s saying) over(base member.Facts) member.Facts {
 	out.Ranges = slices.DeleteFunc(slices.Clone(base.Ranges),
 		func(p netip.Prefix) bool { return slices.Contains(s.withheld, p) })
 	out.Mesh = s.mesh
-	out.Key = s.key
+	out.Key, out.Pin, out.Engine = s.key, s.pin, s.engine
 	out.Overlay6, out.Overlay4 = s.overlay.Six, s.overlay.Four
 	// What a node has in a range of its own is reached through the mesh: if it were announced as an address
 	// outside of it, all would refuse the range.
@@ -59,7 +61,8 @@ func (s saying) over(base member.Facts) member.Facts {
 // saying is what there is to say now.
 func (s *state) saying() saying {
 	out := saying{
-		key: s.key.public, overlay: s.overlay, withheld: s.world.local.Withheld(s.base.Ranges),
+		key: s.key.public, pin: s.key.certificate.pin, engine: s.cfg.encrypts(), overlay: s.overlay,
+		withheld:  s.world.local.Withheld(s.base.Ranges),
 		addresses: s.world.addresses, endpoints: s.world.endpoints, lost: s.linked.away(),
 	}
 	if s.probes() {

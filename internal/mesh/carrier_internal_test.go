@@ -41,6 +41,9 @@ func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
 		if said := s.saying(); s.probes() != (want > 0) || said.mesh != want || (len(said.hubs) > 0) != (want > 0) {
 			t.Errorf("%s: %+v", engine, said)
 		}
+		if said := s.saying(); said.engine != member.WireGuard {
+			t.Errorf("%s: other members take it for %v", engine, said.engine)
+		}
 	}
 	out := saying{}.over(member.Facts{})
 	if out.Mesh != 0 || out.RelayCluster != "" || out.Relays != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 )
 
@@ -21,6 +22,14 @@ func chooseEngine(configured string, lacks func() *fault.Fault) engineChoice {
 		return engineChoice{meshconf.Userspace, "the kernel has no WireGuard: " + f.Error()}
 	}
 	return engineChoice{meshconf.Kernel, "the kernel has WireGuard"}
+}
+
+// encrypts is what members call the engine that this node runs: both of WireGuard reach each other.
+func (c *Config) encrypts() member.Engine {
+	if c.engine() == meshconf.IPsec {
+		return member.IPsec
+	}
+	return member.WireGuard
 }
 
 // engine is the one that this node runs.

@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"reflect"
@@ -53,16 +54,13 @@ func FuzzOverlayFile(f *testing.F) {
 // FuzzKeyFile: a file of a key is one, which reads the same again, or is refused with
 // what to do, and nothing of what stands there is told.
 func FuzzKeyFile(f *testing.F) {
-	k, err := newKey([32]byte{8, 31: 64})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(k.encode())
+	raw := [32]byte{8, 31: 64}
+	f.Add(encodeSeed(raw[:]))
 	f.Add([]byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"))
 	f.Add([]byte("  CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n\n"))
 	f.Add([]byte("CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB=\n")) // bits beyond the 32 bytes
 	f.Fuzz(func(t *testing.T, text []byte) {
-		k, err := parseKey("the-file", text)
+		raw, err := parseSeed("the-file", text)
 		if err != nil {
 			got := fault.From(err)
 			if got.Code != fault.CodeStateCorrupt || got.Next == "" || !strings.Contains(got.Explain(), "the-file") {
@@ -73,9 +71,15 @@ func FuzzKeyFile(f *testing.F) {
 			}
 			return
 		}
-		again, err := parseKey("the-file", k.encode())
-		if err != nil || again.raw != k.raw || again.public != k.public || k.isZero() {
-			t.Errorf("%v is written as what reads as %v, %v", k, again, err)
+		again, err := parseSeed("the-file", encodeSeed(raw[:]))
+		if err != nil || again != raw {
+			t.Errorf("%x is written as what reads as %x, %v", raw, again, err)
+		}
+		if k, err := newKey(raw); err != nil || k.isZero() || k.raw != raw {
+			t.Errorf("%x makes the key %v, %v", raw, k, err)
+		}
+		if c, err := newCertificate(raw); err != nil || c.pin.IsZero() || !bytes.Equal(c.signer.Get().Seed(), raw[:]) {
+			t.Errorf("%x makes a certificate with the pin %v, %v", raw, c.pin, err)
 		}
 	})
 }

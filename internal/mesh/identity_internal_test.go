@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -26,15 +27,52 @@ func TestAKeyIsDrawnOnce(t *testing.T) {
 	if err != nil || again.public != first.public {
 		t.Errorf("%v, %v: %v", first, again, err)
 	}
-	info, err := os.Stat(filepath.Join(dir, keyFile))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v: %v", info.Mode(), err)
+	if first.certificate.pin.IsZero() || again.certificate.pin != first.certificate.pin {
+		t.Errorf("the certificates %v and %v", first.certificate.pin, again.certificate.pin)
 	}
-	text, _ := os.ReadFile(filepath.Join(dir, keyFile))
-	for _, shown := range []string{fmt.Sprint(first), fmt.Sprintf("%v", first), fmt.Sprintf("%#v", first)} {
-		if strings.Contains(shown, strings.TrimSpace(string(text))) {
-			t.Error("a private key is shown")
+	for _, name := range []string{keyFile, certificateFile} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v: %v", name, info.Mode(), err)
 		}
+		text, _ := os.ReadFile(filepath.Join(dir, name))
+		s := state{key: first}
+		for _, shown := range []string{fmt.Sprint(first), fmt.Sprintf("%v", first), fmt.Sprintf("%#v", first), fmt.Sprintf("%+v", first.certificate), fmt.Sprintf("%#v", s.key)} {
+			if strings.Contains(shown, strings.TrimSpace(string(text))) {
+				t.Errorf("%s is shown", name)
+			}
+		}
+		seed := first.certificate.signer.Get().Seed()
+		if all := fmt.Sprintf("%v %+v", first.certificate, &first.certificate); strings.Contains(all, strings.Trim(fmt.Sprint(seed), "[]")) {
+			t.Error("the bytes of a private key are shown")
+		}
+	}
+}
+
+// TestACertificateComesWithItsKey: one that is missing is drawn, as beside the key of an older version; without the key
+// both are new ones.
+func TestACertificateComesWithItsKey(t *testing.T) {
+	dir := t.TempDir()
+	first, err := readKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		removed string
+		key     bool // it stays
+	}{{certificateFile, true}, {keyFile, false}} {
+		if err := os.Remove(filepath.Join(dir, c.removed)); err != nil {
+			t.Fatal(err)
+		}
+		next, err := readKey(dir)
+		if err != nil || (next.public == first.public) != c.key || next.certificate.pin == first.certificate.pin {
+			t.Errorf("without %s: %v and %v, %v", c.removed, next.public, next.certificate.pin, err)
+		}
+		again, err := readKey(dir)
+		if err != nil || again.public != next.public || again.certificate.pin != next.certificate.pin {
+			t.Errorf("without %s, at the start after that: %v and %v, %v", c.removed, again.public, again.certificate.pin, err)
+		}
+		first = next
 	}
 }
 
@@ -49,16 +87,21 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 		"zero":            {"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o600, fault.CodeStateCorrupt},
 		"others may read": {"CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 0o644, fault.CodeSecret},
 	} {
-		dir := t.TempDir()
-		path := filepath.Join(dir, keyFile)
-		if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readKey(dir); !fault.Has(err, c.want) {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
-		}
-		if left, _ := os.ReadFile(path); string(left) != c.text {
-			t.Errorf("%s: the file was changed", name)
+		for _, file := range []string{keyFile, certificateFile} {
+			dir := t.TempDir()
+			if _, err := readKey(dir); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, file)
+			if err := errors.Join(os.WriteFile(path, []byte(c.text), c.mode), os.Chmod(path, c.mode)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readKey(dir); !fault.Has(err, c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %s: %v, want %s", file, name, err, c.want)
+			}
+			if left, _ := os.ReadFile(path); string(left) != c.text {
+				t.Errorf("%s: %s: the file was changed", file, name)
+			}
 		}
 	}
 }

@@ -32,7 +32,8 @@ func (m *Mesh) LinkReport() *report.Facts {
 // linkReport has what the state and its parts say.
 func (s *state) linkReport(r routing.Status, ways map[string]peering.Report) report.Facts {
 	l, o := s.linked, s.cfg.Options
-	out := report.Facts{Link: o.Link, Table: o.Table, Others: l.plan.Linked, InForce: r.InForce, Differs: r.Differs}
+	out := report.Facts{Engine: s.cfg.encrypts(), Link: o.Link, Table: o.Table, Others: l.plan.Linked,
+		InForce: r.InForce, Differs: r.Differs}
 	if r.Fault != nil {
 		out.Why = r.Fault.Error()
 	}

@@ -5,7 +5,6 @@ package mesh
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -211,8 +210,8 @@ func (m *Mesh) reload(p *parts, of reloadWith) error {
 	return p.routing.Reload(of.next.Policies, cluster)
 }
 
-// rotate gives WireGuard another key. That is on disk before it is used: after a crash the node has
-// the one or the other.
+// rotate gives WireGuard another key, and this node another certificate. Both are on disk before they are used: after a
+// crash the node has the one or the other.
 func (m *Mesh) rotate(p *parts) (key, error) {
 	was := m.state.Load().key
 	next, err := drawKey()
@@ -223,12 +222,11 @@ func (m *Mesh) rotate(p *parts) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	path := filepath.Join(m.cfg.StateDir, keyFile)
-	if err := writeKey(path, next); err != nil {
-		return key{}, err
+	if err := next.write(m.cfg.StateDir); err != nil {
+		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
-	if err := p.peering.Rotate(private); err != nil {
-		return key{}, errors.Join(err, writeKey(path, was))
+	if err := p.peering.Rotate(private, next.certificate.signer); err != nil {
+		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
 	return next, nil
 }

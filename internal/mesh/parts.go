@@ -73,7 +73,8 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 
 // connect makes what carries packets, and what finds the ways for them.
 func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
-	private, err := m.state.Load().key.private()
+	key := m.state.Load().key
+	private, err := key.private()
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,8 @@ func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
 		return errors.Join(err, p.carrier.Abandon())
 	}
 	p.peering, err = peering.New(peering.Parts{
-		Private: private, Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier,
+		Private: private, Signer: key.certificate.signer, Encrypts: m.cfg.encrypts(),
+		Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier,
 		Datapath: data, Endpoints: p.called,
 		Changed: func() { ring(m.look) }, Lost: p.endpoints.Suspect, Log: m.log, Metrics: m.o.Reg,
 	})

@@ -69,9 +69,8 @@ func (s *state) status(now time.Time) Status {
 	out := Status{
 		Meta: meta(KindStatus), ID: s.id, Node: s.base.Node, Cluster: s.cluster().name(), Secrets: s.clusters(),
 		Sourceless: s.cfg.Sourceless,
-		PublicKey:  s.key.public.String(), Link: o.Link, MTU: o.MTU, Engine: s.cfg.engine(),
-		EngineWhy: s.cfg.chosen.why, Lazy: s.lazy(),
-		Bypass:   s.set.Options.Bypass,
+		PublicKey:  s.key.public.String(), Pin: s.key.certificate.pin.String(), Link: o.Link, MTU: o.MTU,
+		Engine: s.cfg.engine(), EngineWhy: s.cfg.chosen.why, Lazy: s.lazy(), Bypass: s.set.Options.Bypass,
 		Overlay6: s.overlay.Six, Overlay4: s.overlay.Four, Ranges: slices.Clone(s.self.Ranges),
 		Closed:    closedMembers(s.ranges.known, s.set),
 		Endpoints: []Endpoint{}, Peers: []Peer{}, Offloads: []Offload{},
@@ -193,7 +192,8 @@ func tunnelDropped(c carrier) (out []Dropped) {
 // report yet.
 func peerOf(t topology.Peer, member *roster.Member, r peering.Report) Peer {
 	p := Peer{
-		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
+		ID: t.ID, Node: t.Node, PublicKey: t.Key.String(), Pin: t.Pin.String(), Engine: t.Engine.String(),
+		Overlay6: t.Overlay6, Overlay4: t.Overlay4, Ranges: rangesOf(t),
 		State: string(r.State), Why: r.Why, Path: r.Path.String(), Since: r.Since, RTT: millis(r.Trip), MTU: r.Size,
 		Handshake: r.Handshake,
 		Sent:      r.Sent, Received: r.Received,

@@ -22,7 +22,7 @@ import (
 func TestAPeerAsItIsShown(t *testing.T) {
 	six, four := netip.MustParseAddr("fd00::b"), netip.MustParseAddr("100.112.0.2")
 	whole, host := netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.9.9.9/32")
-	planned := topology.Peer{ID: "id-b", Node: "b", Key: member.Key{1}, Overlay6: six, Overlay4: four,
+	planned := topology.Peer{ID: "id-b", Node: "b", Key: member.Key{1}, Pin: member.Pin{1}, Engine: member.IPsec, Overlay6: six, Overlay4: four,
 		Allowed: []netip.Prefix{netip.PrefixFrom(six, 128), whole, host, netip.PrefixFrom(four, 32)}}
 	at := path.Path{Addr: netip.MustParseAddrPort("192.0.2.2:51820")}
 	since := time.Unix(1_800_000_000, 0)
@@ -31,7 +31,7 @@ func TestAPeerAsItIsShown(t *testing.T) {
 			{Path: at, Kind: path.Own, Near: true, Sent: 3, Answers: 2, Trip: time.Millisecond},
 			{Path: path.Path{Relay: "h1"}, Sent: 1, Why: "a direct path is better"},
 		}}}
-	base := Peer{ID: "id-b", Node: "b", PublicKey: "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", Overlay6: six, Overlay4: four, Ranges: []netip.Prefix{whole, host}}
+	base := Peer{ID: "id-b", Node: "b", PublicKey: "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", Pin: "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Engine: "ipsec", Overlay6: six, Overlay4: four, Ranges: []netip.Prefix{whole, host}}
 	for name, c := range map[string]struct {
 		member *roster.Member
 		report peering.Report

@@ -181,6 +181,7 @@ func TestWhatANodeSays(t *testing.T) {
 			func(m *member.Facts) {
 				m.Addresses, m.Endpoints = addresses[:limit.DiscoveryFacts], many[:limit.PathCandidates]
 			}},
+		"what it is known by in IPsec":      {saying{pin: member.Pin{3}, engine: member.IPsec}, base, func(m *member.Facts) { m.Pin, m.Engine = member.Pin{3}, member.IPsec }},
 		"hubs":                              {saying{cluster: "c1", hubs: []string{"h1"}}, base, func(m *member.Facts) { m.RelayCluster, m.Relays = "c1", []string{"h1"} }},
 		"hubs that do not know whose it is": {saying{hubs: []string{"h1"}}, base, func(*member.Facts) {}},
 	} {
@@ -198,7 +199,7 @@ func TestWhatANodeSays(t *testing.T) {
 }
 
 func sameMember(a, b member.Facts) bool {
-	return a.Node == b.Node && a.Mesh == b.Mesh && a.Key == b.Key && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
+	return a.Node == b.Node && a.Mesh == b.Mesh && a.Key == b.Key && a.Pin == b.Pin && a.Engine == b.Engine && a.Overlay6 == b.Overlay6 && a.Overlay4 == b.Overlay4 &&
 		a.RelayCluster == b.RelayCluster && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Ranges, b.Ranges)
 }
 
@@ -343,7 +344,7 @@ func TestTheAPIRefuses(t *testing.T) {
 	if _, err := m.Reload(m.cfg); !fault.Has(err, fault.CodeStateBusy) {
 		t.Errorf("reload: %v", err)
 	}
-	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 1 || entries[0].Name() != keyFile {
+	if entries, _ := os.ReadDir(m.cfg.StateDir); len(entries) != 2 || entries[0].Name() != certificateFile || entries[1].Name() != keyFile {
 		t.Errorf("the state directory holds %v", entries)
 	}
 }

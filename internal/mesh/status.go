@@ -35,6 +35,7 @@ type Status struct {
 	Sourceless bool       `json:"sourceless,omitempty"`
 	Secrets    []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
 	PublicKey  string     `json:"publicKey"`
+	Pin        string     `json:"pin"` // of its certificate for IPsec
 	Link       string     `json:"link"`
 	MTU        int        `json:"mtu"`
 	Engine     string     `json:"engine"`
@@ -152,6 +153,8 @@ type Peer struct {
 	ID        string         `json:"id"`
 	Node      string         `json:"node"`
 	PublicKey string         `json:"publicKey"`
+	Pin       string         `json:"pin,omitempty"`
+	Engine    string         `json:"engine"` // wireguard or ipsec
 	Overlay6  netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4  netip.Addr     `json:"overlay4,omitzero"`
 	Ranges    []netip.Prefix `json:"ranges,omitempty"`
@@ -251,6 +254,7 @@ type Rotated struct {
 	admin.Meta
 	PublicKey string `json:"publicKey"`
 	Previous  string `json:"previous"`
+	Pin       string `json:"pin"`   // the new one
 	Peers     int    `json:"peers"` // that have to learn of it
 }
 

@@ -341,5 +341,5 @@ func (s *state) rotated(e rotated, do *effects) {
 	s.key = e.next
 	s.announce(do)
 	do.soon, do.answer = true, &outcome{value: Rotated{meta(KindRotation), e.next.public.String(), was.public.String(),
-		len(s.peers)}}
+		e.next.certificate.pin.String(), len(s.peers)}}
 }

@@ -167,6 +167,9 @@ func TestAnotherKey(t *testing.T) {
 	}
 	do := turn(m, rotated{next, nil}, time.Now())
 	out, _ := do.answer.value.(Rotated)
+	if pin := next.certificate.pin; out.Pin != pin.String() || do.say == nil || do.say.Pin != pin || pin == was.certificate.pin {
+		t.Errorf("%+v, announced is %+v", out, do.say)
+	}
 	if out.PublicKey != next.public.String() || out.Previous != was.public.String() || do.say == nil || do.say.Key != next.public || k.now[len(k.now)-1] != do.say.Key {
 		t.Errorf("%+v, announced is %+v", out, do.say)
 	}
@@ -185,8 +188,9 @@ func TestWhatANextKeyProves(t *testing.T) {
 		want    bool
 	}{{b, b.Key, false}, {next, b.Key, false}, {next, next.Key, true}} {
 		turn(m, seen(m, k, roster.Result{Members: []roster.Member{c.said}}), time.Now())
-		do := turn(m, tunneled{topology.Peers{{ID: "b", Node: "nb", Key: c.planned}}}, time.Now())
-		if len(do.peers) != 1 || do.peers[0].Key != c.planned || do.peers[0].Proven != c.want {
+		planned := topology.Peer{ID: "b", Node: "nb", Key: c.planned, Pin: member.Pin{7}, Engine: member.IPsec}
+		do := turn(m, tunneled{topology.Peers{planned}}, time.Now())
+		if len(do.peers) != 1 || do.peers[0].Pin != planned.Pin || do.peers[0].Engine != planned.Engine || do.peers[0].Key != c.planned || do.peers[0].Proven != c.want {
 			t.Errorf("said %x, planned %x: %+v", c.said.Key[:1], c.planned[:1], do.peers)
 		}
 	}

@@ -981,6 +981,8 @@ type Member struct {
 	RelayCluster    string                 `protobuf:"bytes,17,opt,name=relay_cluster,json=relayCluster,proto3" json:"relay_cluster,omitempty"`       // of its certificate at hubs; empty: it has no relay
 	Relays          []string               `protobuf:"bytes,18,rep,name=relays,proto3" json:"relays,omitempty"`                                       // names of the hubs that it is attached to
 	WireguardProof  []byte                 `protobuf:"bytes,20,opt,name=wireguard_proof,json=wireguardProof,proto3" json:"wireguard_proof,omitempty"` // 64 bytes: wireguard_key says that it is this member's; empty: nobody does
+	Pin             []byte                 `protobuf:"bytes,22,opt,name=pin,proto3" json:"pin,omitempty"`                                             // 32 bytes: SHA-256 of the public key of its certificate for IPsec; empty: it has none
+	Engine          string                 `protobuf:"bytes,23,opt,name=engine,proto3" json:"engine,omitempty"`                                       // wireguard or ipsec; empty: wireguard
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1146,6 +1148,20 @@ func (x *Member) GetWireguardProof() []byte {
 		return x.WireguardProof
 	}
 	return nil
+}
+
+func (x *Member) GetPin() []byte {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+func (x *Member) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
 }
 
 type Endpoint struct {
@@ -1487,7 +1503,7 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"Succession\x12\x1d\n" +
 	"\n" +
 	"old_member\x18\x01 \x01(\fR\toldMember\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xc5\x05\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xef\x05\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12\x1a\n" +
@@ -1508,7 +1524,9 @@ const file_proto_discovery_discovery_proto_rawDesc = "" +
 	"\x04mesh\x18\x10 \x01(\rR\x04mesh\x12#\n" +
 	"\rrelay_cluster\x18\x11 \x01(\tR\frelayCluster\x12\x16\n" +
 	"\x06relays\x18\x12 \x03(\tR\x06relays\x12'\n" +
-	"\x0fwireguard_proof\x18\x14 \x01(\fR\x0ewireguardProofJ\x04\b\x13\x10\x14J\x04\b\x15\x10\x16\"B\n" +
+	"\x0fwireguard_proof\x18\x14 \x01(\fR\x0ewireguardProof\x12\x10\n" +
+	"\x03pin\x18\x16 \x01(\fR\x03pin\x12\x16\n" +
+	"\x06engine\x18\x17 \x01(\tR\x06engineJ\x04\b\x13\x10\x14J\x04\b\x15\x10\x16\"B\n" +
 	"\bEndpoint\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\fR\x02ip\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +

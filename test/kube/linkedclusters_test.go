@@ -16,7 +16,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/link/kosmos"
 )
 
-const linkedKey = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
+const (
+	linkedKey = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
+	linkedPin = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA"
+)
 
 // linkedGood are objects of linked clusters with every field.
 const linkedGood = `apiVersion: tombolo.dev/v1alpha1
@@ -33,7 +36,7 @@ metadata: {name: c1.n1.example.org}
 spec: {clusterName: c1, nodeName: n1.example.org, podCIDRs: [10.244.1.0/24, "fd00:10::/80"], ip: 192.0.2.7,
   ip6: "2001:db8::7", elasticIP: 198.51.100.1, roles: [gateway], publicKey: ` + linkedKey + `,
   overlay6: "fd7f::1", overlay4: 100.119.31.127, endpoints: ["198.51.100.1:51820"], mesh: 3, relayCluster: c1,
-  relays: [h1]}
+  relays: [h1], pin: ` + linkedPin + `, engine: ipsec}
 ---
 apiVersion: tombolo.dev/v1alpha1
 kind: NodeConfig
@@ -133,7 +136,11 @@ func (w *members) linkedRefused(t *testing.T) {
 		"a node without a cluster": {"kind: ClusterNode\nmetadata: {name: .a}\nspec: {nodeName: a}", "spec.clusterName: Required"},
 		"another cluster's node": {strings.Replace(strings.Split(linkedGood, "---\n")[1], "clusterName: c1", "clusterName: c9", 1),
 			"clusterName does not change"},
+		"another pin": {strings.Replace(strings.Split(linkedGood, "---\n")[1], "pin: "+linkedPin, "pin: "+strings.Repeat("A", 42)+"E", 1),
+			"pin does not change"},
 		"a short key":             {node("publicKey: abc"), "spec.publicKey"},
+		"a key as a pin":          {node("pin: " + linkedKey), "spec.pin"},
+		"an engine of a node":     {node("engine: auto"), "spec.engine: Unsupported value"},
 		"an IPv6 address as ip":   {node(`ip: "fd00::1"`), "ip is an IPv4 address"},
 		"an IPv4 address as ip6":  {node("ip6: 10.0.0.1"), "ip6 is an IPv6 address"},
 		"an elastic name":         {node("elasticIP: a.b"), "it is not an IP address"},

@@ -90,6 +90,7 @@ const (
 	CodeRange       Code = "mesh_range"
 	CodeOverlay     Code = "mesh_overlay"
 	CodeMeshCluster Code = "mesh_cluster"
+	CodeEngine      Code = "mesh_engine"
 	CodeMeshAway    Code = "mesh_unreachable"
 	CodeEdgeAway    Code = "edge_unreachable"
 	CodeRouteAway   Code = "route_unreachable"
@@ -200,6 +201,8 @@ func Table() []Entry {
 		{CodeRange, Invalid, "A range cannot be routed, or belongs to another member."},
 		{CodeMeshCluster, Invalid, "The cluster.id of this node gives another network than that of the other members."},
 		{CodeOverlay, Conflict, "This node has left an overlay address that another member holds, and uses another one."},
+		{CodeEngine, Conflict, "Another node runs IPsec and this one WireGuard, or the other way round: " +
+			"they have no tunnel."},
 		{CodeMeshAway, Unavailable, "No 'tombolo mesh' answers at its admin socket, or it is not ready yet."},
 		{CodeEdgeAway, Unavailable, "No 'tombolo edge' answers at its admin socket."},
 		{CodeRouteAway, Unavailable, "No 'tombolo route' answers at its admin socket."},

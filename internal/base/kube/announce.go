@@ -140,17 +140,36 @@ func (a *announcer) put(ctx context.Context, uid string, facts member.Facts) err
 	if a.refused++; a.refused < 2 {
 		return err
 	}
-	facts.Node, facts.Clusters = "", nil
-	if a.client.PutMember(ctx, a.node, uid, facts, a.lease) != nil {
-		return err
+	for _, k := range olderKinds() {
+		k.without(&facts)
+		if a.client.PutMember(ctx, a.node, uid, facts, a.lease) != nil {
+			continue
+		}
+		if !a.older {
+			a.older = true
+			a.log.Warn("the kind Member is older than this release: this node's object lacks fields", "fields", k.fields,
+				telemetry.AttrReason, err, "next", "apply the kind Member again ('tombolo discovery manifest' prints it): "+
+					"members that know this node from Kubernetes alone "+k.effect)
+		}
+		return nil
 	}
-	if !a.older {
-		a.older = true
-		a.log.Warn("the kind Member is older than this release: this node's object lacks its name and secret ids",
-			telemetry.AttrReason, err, "next", "apply the kind Member again ('tombolo discovery manifest' prints it): "+
-				"members that know this node from Kubernetes alone use no relay to it and do not notice another secret")
+	return err
+}
+
+// olderKind is a form of the kind Member in which fields are missing.
+type olderKind struct {
+	without        func(*member.Facts)
+	fields, effect string
+}
+
+// olderKinds are those of earlier releases, the newest first.
+func olderKinds() []olderKind {
+	return []olderKind{
+		{func(f *member.Facts) { f.Pin, f.Engine = member.Pin{}, "" }, "pin, engine",
+			"take it for one with WireGuard"},
+		{func(f *member.Facts) { f.Node, f.Clusters = "", nil }, "node, clusters",
+			"use no relay to it and do not notice another secret"},
 	}
-	return nil
 }
 
 // annotate writes the annotations that differ, if readers would accept them.

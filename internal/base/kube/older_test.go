@@ -15,6 +15,33 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
+// TestAKindWithoutPins: of an object for the kind of the release before, only what that lacks is left out.
+func TestAKindWithoutPins(t *testing.T) {
+	t.Parallel()
+	s := kubetest.New(t)
+	s.AddNode(t, "ka")
+	s.Mangle(func(r *http.Request, w http.ResponseWriter) bool {
+		if r.Method != http.MethodPatch || !strings.HasPrefix(r.URL.Path, kubetest.Members) {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		if err != nil || !strings.Contains(string(body), `"pin"`) && !strings.Contains(string(body), `"engine"`) {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	r := kubetest.Start(t, s.Client(t, "ka"), kube.Options{Node: "ka", Self: func() member.Facts { return kubetest.Facts(1) }})
+	runtest.Eventually(t, "the object", func() bool { return r.Knows("ka", 1) })
+	if f, _ := r.Find("members", "ka"); f.Facts.Node == "" || len(f.Facts.Clusters) == 0 || !f.Facts.Pin.IsZero() || f.Facts.Engine != "" {
+		t.Errorf("%+v", f.Facts)
+	}
+	if n := r.Log.Count(`fields="pin, engine"`); n != 1 {
+		t.Errorf("told %d times:\n%s", n, r.Log)
+	}
+}
+
 // TestAnOlderKind: an API server whose kind Member lacks the newest fields refuses an object
 // that has them. What it has always known is written then, and that is told once; what is
 // refused for another reason is not hidden by that.

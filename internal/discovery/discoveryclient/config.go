@@ -199,7 +199,7 @@ func (v *validator) announce(c *Config, raw v1alpha1.MeshConfig) {
 		v.add(path, format, args...)
 	}, "announce.", raw.Announce.MemberSpec)
 	for name, stated := range map[string]bool{"mesh": facts.Mesh != 0, "relayCluster": facts.RelayCluster != "",
-		"relays": len(facts.Relays) > 0} {
+		"relays": len(facts.Relays) > 0, "pin": !facts.Pin.IsZero(), "engine": facts.Engine != ""} {
 		if stated {
 			v.add("announce."+name, "the mesh itself says it, as it is: leave it out")
 		}

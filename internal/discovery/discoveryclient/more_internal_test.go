@@ -42,7 +42,7 @@ func TestMoreOfTheFile(t *testing.T) {
 
 // TestTheMeshSaysItself: what only a running mesh knows is not announced by hand.
 func TestTheMeshSaysItself(t *testing.T) {
-	for field, value := range map[string]string{"mesh": "1", "relayCluster": "c1", "relays": "[h1]"} {
+	for field, value := range map[string]string{"mesh": "1", "relayCluster": "c1", "relays": "[h1]", "pin": strings.Repeat("A", 42) + "E", "engine": "ipsec"} {
 		_, err := ParseConfig("x.yaml", []byte(head+"cluster: {secretFiles: ["+newSecret(t)+"]}\nnode: {name: a}\nannounce: {"+field+": "+value+"}\n"))
 		if !fault.Has(err, fault.CodeConfig) || !strings.Contains(fmt.Sprint(err), ": announce."+field+": the mesh itself says it") {
 			t.Errorf("%s: %v", field, err)

@@ -97,6 +97,8 @@ func (r reading) spec(at string, s v1alpha1.MemberSpec) member.Facts {
 		Nodename:  r.text(at+"nodename", s.Nodename),
 		Hostname:  r.text(at+"hostname", s.Hostname),
 		Key:       r.key(at+"publicKey", s.PublicKey),
+		Pin:       r.pin(at+"pin", s.Pin),
+		Engine:    r.engine(at+"engine", s.Engine),
 		Overlay6:  r.overlay(at+"overlay6", s.Overlay6, true),
 		Overlay4:  r.overlay(at+"overlay4", s.Overlay4, false),
 		Addresses: each(r, at+"addresses", s.Addresses, r.address),
@@ -179,6 +181,7 @@ func Labels(f member.Facts) v1alpha1.MemberLabels {
 func Spec(f member.Facts) v1alpha1.MemberSpec {
 	s := v1alpha1.MemberSpec{
 		Nodename: f.Nodename, Hostname: f.Hostname, PublicKey: f.Key.String(), Role: string(f.Role), OperatingSystem: f.OS,
+		Pin: f.Pin.String(), Engine: string(f.Engine),
 		Overlay6: addrText(f.Overlay6), Overlay4: addrText(f.Overlay4),
 		Addresses: texts(f.Addresses), Ranges: texts(f.Ranges), Excluded: texts(f.Excluded),
 		Mesh: int(min(f.Mesh, math.MaxUint16)), RelayCluster: f.RelayCluster, Relays: f.Relays,

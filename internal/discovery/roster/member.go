@@ -59,6 +59,8 @@ const (
 	FieldHostname     Field = "hostname"
 	FieldNodename     Field = "nodename"
 	FieldKey          Field = "publicKey"
+	FieldPin          Field = "pin"
+	FieldEngine       Field = "engine"
 	FieldOverlay6     Field = "overlay6"
 	FieldOverlay4     Field = "overlay4"
 	FieldAddresses    Field = "addresses"
@@ -95,6 +97,8 @@ func rules() []rule {
 		one(FieldHostname, func(f *member.Facts) *string { return &f.Hostname }),
 		one(FieldNodename, func(f *member.Facts) *string { return &f.Nodename }),
 		one(FieldKey, func(f *member.Facts) *member.Key { return &f.Key }),
+		one(FieldPin, func(f *member.Facts) *member.Pin { return &f.Pin }),
+		one(FieldEngine, func(f *member.Facts) *member.Engine { return &f.Engine }),
 		one(FieldOverlay6, func(f *member.Facts) *netip.Addr { return &f.Overlay6 }),
 		one(FieldOverlay4, func(f *member.Facts) *netip.Addr { return &f.Overlay4 }),
 		many(FieldAddresses, func(f *member.Facts) *[]netip.Addr { return &f.Addresses }, netip.Addr.Compare),

@@ -41,6 +41,26 @@ func (r reading) key(path, s string) member.Key {
 	return k
 }
 
+func (r reading) pin(path, s string) member.Pin {
+	if s == "" {
+		return member.Pin{}
+	}
+	p, err := member.ParsePin(s)
+	if err != nil {
+		r.report(path, "%v", err)
+	}
+	return p
+}
+
+func (r reading) engine(path, s string) member.Engine {
+	e := member.Engine(s)
+	if !slices.Contains([]member.Engine{"", member.WireGuard, member.IPsec}, e) {
+		r.report(path, "%q is no engine: wireguard and ipsec are", short(s))
+		return ""
+	}
+	return e
+}
+
 // address reads one without zone, which means something on one machine only, and
 // in its one form: an IPv4 address is none of IPv6.
 func (r reading) address(path, s string) netip.Addr {

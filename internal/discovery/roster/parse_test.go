@@ -20,6 +20,8 @@ import (
 
 const listHead = "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\n"
 
+const aPin = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA"
+
 func list() string {
 	return listHead + `members:
   - name: alpha
@@ -39,6 +41,8 @@ func list() string {
     relays: [hub-1, hub-2]
     secretFile: secrets/alpha
     endpointNames: ['a.example.com:51820']
+    pin: ` + aPin + `
+    engine: ipsec
   - name: beta
     publicKey: ` + key(2).String() + "\n"
 }
@@ -61,7 +65,7 @@ func TestReadList(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	if m := r.Members[0]; m.APIServerPort != 6443 || m.Role != "controlplane" || m.Overlay6.String() != "fd00::1" || len(m.Excluded) != 1 || m.OS != "any" ||
-		m.Mesh != 1 || m.RelayCluster != "c1" || !slices.Equal(m.Relays, []string{"hub-1", "hub-2"}) ||
+		m.Pin.String() != aPin || m.Engine != member.IPsec || m.Mesh != 1 || m.RelayCluster != "c1" || !slices.Equal(m.Relays, []string{"hub-1", "hub-2"}) ||
 		!slices.Equal(m.Sources[FieldRanges], []Source{{Tier: TierStatic, Name: "members.yaml"}}) {
 		t.Errorf("%+v", m)
 	}
@@ -73,9 +77,9 @@ func TestReadListRefuses(t *testing.T) {
 		{"version", "v1alpha1", "v9", "members.yaml:1:13: apiVersion: "},
 		{"unknown key", "    role:", "    rolle:", "members.yaml:13:5: members[0].rolle: unknown key"},
 		{"no name", "  - name: beta\n    ", "  - ", "members[1].name: the member has no name"},
-		{"one name twice", "name: beta", "name: alpha", "members.yaml:21:11: members[1].name: alpha is that of members[0] too"},
+		{"one name twice", "name: beta", "name: alpha", "members.yaml:23:11: members[1].name: alpha is that of members[0] too"},
 		{"one key twice", key(2).String(), key(1).String(), "members[1].publicKey: "},
-		{"key", key(2).String(), "AAAA", "members.yaml:22:16: members[1].publicKey: \"AAAA\" is not a WireGuard public key"},
+		{"key", key(2).String(), "AAAA", "members.yaml:24:16: members[1].publicKey: \"AAAA\" is not a WireGuard public key"},
 		{"key of nobody", key(2).String(), strings.Repeat("A", 43) + "=", "is the zero key, which nobody has"},
 		{"overlay", "overlay6: fd00::1", "overlay6: 10.0.0.1", "members.yaml:7:15: members[0].overlay6: 10.0.0.1 is of the other family"},
 		{"zone", "overlay6: fd00::1", "overlay6: fe80::1%eth0", "is no address"},
@@ -94,6 +98,8 @@ func TestReadListRefuses(t *testing.T) {
 		{"relays", "[hub-1, hub-2]", "[a, b, c, d, e, f, g, h, i]", "members[0].relays: 9 items, at most 8"},
 		{"name without a port", "a.example.com:51820", "a.example.com", "members.yaml:20:21: members[0].endpointNames[0]: "},
 		{"names", "['a.example.com:51820']", "[a, b, c, d, e, f, g, h, i]", "members[0].endpointNames: 9 items, at most 8"},
+		{"pin", aPin, aPin + "=", "members.yaml:21:10: members[0].pin: "},
+		{"engine", "engine: ipsec", "engine: openvpn", "members.yaml:22:13: members[0].engine: \"openvpn\" is no engine"},
 		{"not YAML", "members:", "members: [", "members.yaml:"},
 	} {
 		if !strings.Contains(list(), c.old) {
@@ -178,6 +184,8 @@ func TestReadMember(t *testing.T) {
 		"spec.nodename":     func(m *v1alpha1.Member) { m.Metadata.Name = "another" },
 		"spec.ranges[0]":    func(m *v1alpha1.Member) { m.Spec.Ranges = []string{"x"} },
 		"spec.mesh":         func(m *v1alpha1.Member) { m.Spec.Mesh = 65536 },
+		"spec.pin":          func(m *v1alpha1.Member) { m.Spec.Pin = m.Spec.PublicKey },
+		"spec.engine":       func(m *v1alpha1.Member) { m.Spec.Engine = "auto" },
 		"spec.relayCluster": func(m *v1alpha1.Member) { m.Spec.RelayCluster = "-" },
 		"spec.relays[0]":    func(m *v1alpha1.Member) { m.Spec.Relays = []string{"H"} },
 		"spec.node":         func(m *v1alpha1.Member) { m.Spec.Node = "a\nb" },
@@ -239,7 +247,7 @@ func FuzzReadAnnotations(f *testing.F) {
 // taken is written and read again as it was.
 func FuzzReadMember(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"kn","generation":4},"spec":{"publicKey":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","overlay6":"fd00::1",` +
-		`"addresses":["192.0.2.1"],"endpoints":["192.0.2.1:51820"],"ranges":["10.1.0.0/16"],"role":"worker","apiServerPort":6443,"mesh":1,"relayCluster":"c1","relays":["h1"],"node":"n","clusters":["t1-` + strings.Repeat("0v", 26) + `"],"leaseSeconds":60}}`))
+		`"addresses":["192.0.2.1"],"endpoints":["192.0.2.1:51820"],"ranges":["10.1.0.0/16"],"role":"worker","apiServerPort":6443,"mesh":1,"pin":"` + aPin + `","engine":"ipsec","relayCluster":"c1","relays":["h1"],"node":"n","clusters":["t1-` + strings.Repeat("0v", 26) + `"],"leaseSeconds":60}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m v1alpha1.Member
 		if json.Unmarshal(data, &m) != nil {

@@ -41,6 +41,10 @@ func anySaid() *rapid.Generator[Said] {
 		if k := rapid.SampledFrom([]byte{0, 1, 2, 3, 99}).Draw(t, "key"); k > 0 {
 			f.Key = key(k)
 		}
+		if p := rapid.Byte().Draw(t, "pin"); p < 3 {
+			f.Pin = member.Pin{p}
+		}
+		f.Engine = rapid.SampledFrom([]member.Engine{"", member.WireGuard, member.IPsec}).Draw(t, "engine")
 		f.Mesh = rapid.Uint32Range(0, 2).Draw(t, "mesh")
 		f.RelayCluster, f.Relays = word("c").Draw(t, "cluster"), rapid.SliceOfN(rapid.SampledFrom([]string{"h1", "h2"}), 0, 2).Draw(t, "relays")
 		if o := rapid.IntRange(0, 3).Draw(t, "overlay"); o > 0 {

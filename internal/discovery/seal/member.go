@@ -29,6 +29,8 @@ func ParseMember(m *discovery.Member) (member.Facts, error) {
 		Nodename: p.text("nodename", m.GetNodename()),
 		OS:       cleanText(m.GetOperatingSystem()), Software: cleanText(m.GetSoftware()),
 		Key:      p.wireGuard("wireguard_key", m.GetWireguardKey()),
+		Pin:      p.pin("pin", m.GetPin()),
+		Engine:   member.Engine(p.text("engine", m.GetEngine())),
 		Overlay6: p.overlay("overlay6", m.GetOverlay6(), 16), Overlay4: p.overlay("overlay4", m.GetOverlay4(), 4),
 		Addresses: list(&p, "addresses", limit.DiscoveryFacts, m.GetAddresses(), ParseAddr),
 		Endpoints: list(&p, "endpoints", limit.DiscoveryEndpoints, m.GetEndpoints(), endpointOf),
@@ -74,10 +76,13 @@ func Message(f member.Facts) *discovery.Member {
 		Node: f.Node, Hostname: f.Hostname, Nodename: f.Nodename, Role: string(f.Role),
 		ApiServerPort: uint32(f.APIServerPort), OperatingSystem: f.OS, Software: f.Software,
 		Overlay6: f.Overlay6.AsSlice(), Overlay4: f.Overlay4.AsSlice(),
-		Mesh: f.Mesh, RelayCluster: f.RelayCluster, Relays: f.Relays,
+		Mesh: f.Mesh, RelayCluster: f.RelayCluster, Relays: f.Relays, Engine: string(f.Engine),
 	}
 	if !f.Key.IsZero() {
 		out.WireguardKey = f.Key[:]
+	}
+	if !f.Pin.IsZero() {
+		out.Pin = f.Pin[:]
 	}
 	for _, a := range f.Addresses {
 		out.Addresses = append(out.Addresses, a.AsSlice())
@@ -164,6 +169,19 @@ func (p *parser) wireGuard(place string, b []byte) member.Key {
 		p.bad(place, err)
 	}
 	return key
+}
+
+func (p *parser) pin(place string, b []byte) (out member.Pin) {
+	switch {
+	case len(b) == 0:
+	case len(b) != len(out):
+		p.bad(place, fmt.Errorf("a pin has %d bytes, not %d", len(out), len(b)))
+	case member.Pin(b).IsZero():
+		p.bad(place, errors.New("the pin is zero"))
+	default:
+		out = member.Pin(b)
+	}
+	return out
 }
 
 // lowOrder reports whether X25519 with the key gives zero (RFC 7748 section 6.1).

@@ -28,6 +28,8 @@ var ( // addresses as bytes
 
 func wgKey() []byte { return append([]byte{9}, make([]byte, 31)...) } // RFC 7748: the base point
 
+func aPin() []byte { return append(make([]byte, 31), 8) }
+
 func full() *discovery.Member {
 	return &discovery.Member{
 		Node: "machine-1", Hostname: "worker-1.example", Nodename: "worker-1", Addresses: [][]byte{ten, mapped, global},
@@ -37,7 +39,7 @@ func full() *discovery.Member {
 		Excluded: []*discovery.Prefix{{Ip: []byte{0, 0, 0, 0}, Bits: 0}, {Ip: make([]byte, 16), Bits: 0}, {Ip: global, Bits: 128}},
 		Observed: []*discovery.Observation{{WireguardKey: wgKey(), Endpoint: &discovery.Endpoint{Ip: ten, Port: 65535, Kind: "observed"}}},
 		Role:     "controlplane", ApiServerPort: 6443, OperatingSystem: "an\x1b[31m OS\u202e", Software: strings.Repeat("é", 200),
-		Mesh: 7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1", "hub-2"},
+		Mesh: 7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1", "hub-2"}, Pin: aPin(), Engine: "of tomorrow",
 	}
 }
 
@@ -56,7 +58,7 @@ func TestParseMember(t *testing.T) {
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.0.0.1/32")},
 		Excluded:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::5/128")},
 		Observed:  []member.Observation{{Key: member.Key(wgKey()), Addr: at("10.0.0.5:65535")}},
-		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"},
+		Mesh:      7, RelayCluster: "c1", Relays: []string{"hub-2", "hub-1"}, Pin: member.Pin(aPin()), Engine: "of tomorrow",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -96,6 +98,9 @@ func TestParseMemberRefuses(t *testing.T) {
 		"wireguard_key: a key has 32":          func(m *m) { m.WireguardKey = m.WireguardKey[:31] },
 		"wireguard_key: the key is zero":       func(m *m) { m.WireguardKey = make([]byte, 32) },
 		"wireguard_key: the key is of low":     func(m *m) { m.WireguardKey = append([]byte{1}, make([]byte, 31)...) },
+		"pin: a pin has 32":                    func(m *m) { m.Pin = m.Pin[:31] },
+		"pin: the pin is zero":                 func(m *m) { m.Pin = make([]byte, 32) },
+		"engine: it has more":                  func(m *m) { m.Engine = "ip\nsec" },
 		"overlay6: 100.64.0.1 is not":          func(m *m) { m.Overlay6 = m.Overlay4 },
 		"overlay4: fd00::a is not":             func(m *m) { m.Overlay4 = m.Overlay6 },
 		"overlay4: an address has":             func(m *m) { m.Overlay4 = []byte{1} },

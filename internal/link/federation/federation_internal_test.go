@@ -33,7 +33,7 @@ func keyOf(n byte) string { return member.Key{n}.String() }
 func nodeJSON(cluster, node string, key byte) string {
 	return fmt.Sprintf(`{"metadata":{"name":"%s.%s","generation":3},"spec":{"clusterName":%q,"nodeName":%q,"podCIDRs":["10.1.0.0/24"],
 		"ip":"192.168.0.7","elasticIP":"203.0.113.9","endpoints":["192.168.0.7:51821","198.51.100.1:4242"],"roles":["gateway"],
-		"publicKey":%q,"mesh":1},"status":{"nodeStatus":"Ready"}}`, cluster, node, cluster, node, keyOf(key))
+		"publicKey":%q,"pin":"AwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","engine":"ipsec","mesh":1},"status":{"nodeStatus":"Ready"}}`, cluster, node, cluster, node, keyOf(key))
 }
 
 func TestReadNode(t *testing.T) {
@@ -49,7 +49,7 @@ func TestReadNode(t *testing.T) {
 	for _, e := range f.Endpoints {
 		at = append(at, e.Addr.String())
 	}
-	if f.Node != "west.n1" || f.Nodename != "" || len(f.Ranges) > 0 || said.Source.Tier != roster.TierLinked ||
+	if f.Pin != (member.Pin{3}) || f.Engine != member.IPsec || f.Node != "west.n1" || f.Nodename != "" || len(f.Ranges) > 0 || said.Source.Tier != roster.TierLinked ||
 		strings.Join(at, " ") != "203.0.113.9:51821 192.168.0.7:51821 198.51.100.1:4242" {
 		t.Errorf("%+v, endpoints %v", f, at)
 	}
@@ -65,6 +65,8 @@ func TestReadNode(t *testing.T) {
 		"another name":       strings.Replace(nodeJSON("west", "n1", 7), `"west.n1"`, `"east.n1"`, 1),
 		"host bits":          strings.Replace(nodeJSON("west", "n1", 7), "10.1.0.0/24", "10.1.0.1/24", 1),
 		"no key":             strings.Replace(nodeJSON("west", "n1", 7), keyOf(7), "abc", 1),
+		"no pin":             strings.Replace(nodeJSON("west", "n1", 7), `"pin":"Aw`, `"pin":"w`, 1),
+		"no engine":          strings.Replace(nodeJSON("west", "n1", 7), `"ipsec"`, `"auto"`, 1),
 		"no endpoint":        strings.Replace(nodeJSON("west", "n1", 7), "198.51.100.1:4242", "198.51.100.1", 1),
 		"no version of mesh": strings.Replace(nodeJSON("west", "n1", 7), `"mesh":1`, `"mesh":-1`, 1),
 	} {

@@ -180,8 +180,8 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 		n.Pods = append(n.Pods, p)
 	}
 	m := v1alpha1.Member{Spec: v1alpha1.MemberObjectSpec{MemberSpec: v1alpha1.MemberSpec{
-		PublicKey: s.PublicKey, Overlay6: s.Overlay6, Overlay4: s.Overlay4, Endpoints: endpoints(s), Mesh: s.Mesh,
-		RelayCluster: s.RelayCluster, Relays: s.Relays}}}
+		PublicKey: s.PublicKey, Pin: s.Pin, Engine: s.Engine, Overlay6: s.Overlay6, Overlay4: s.Overlay4,
+		Endpoints: endpoints(s), Mesh: s.Mesh, RelayCluster: s.RelayCluster, Relays: s.Relays}}}
 	m.Metadata.Name, m.Metadata.Generation = name, o.Metadata.Generation
 	if n.said, err = roster.ReadMember(PartNodes, seen, m); err != nil {
 		return n, err

@@ -17,15 +17,13 @@ const (
 	Unused  = "unused"  // nobody sends anything
 )
 
-// engine is what all tunnels use.
-const engine = "wireguard"
-
 // Facts are what a node plans and has.
 type Facts struct {
 	// Linked says that the node's own cluster is a linked one. A node of no linked cluster has no NodeConfig.
 	Linked bool
-	Link   string // of the mesh
-	Table  int    // of the kernel's routes into it
+	Engine member.Engine // of the node, and so of all its tunnels
+	Link   string        // of the mesh
+	Table  int           // of the kernel's routes into it
 	Peers  []Peer
 	// Others are the ranges of other clusters, as they are known here, Routed all that is sent into the mesh, and Kept the
 	// sets with ranges to which packets of pods keep their source.

@@ -120,8 +120,8 @@ func (f Facts) state(n Node, before v1alpha1.ClusterNodeSpec, shared map[netip.A
 	s := Stated{Ready: n.Ready, ClusterNodeSpec: v1alpha1.ClusterNodeSpec{
 		ClusterName: f.Cluster, NodeName: n.Name,
 		ClusterNodeTunnel: v1alpha1.ClusterNodeTunnel{
-			PublicKey: m.PublicKey, Overlay6: m.Overlay6, Overlay4: m.Overlay4, Endpoints: m.Endpoints, Mesh: m.Mesh,
-			RelayCluster: m.RelayCluster, Relays: m.Relays,
+			PublicKey: m.PublicKey, Pin: m.Pin, Engine: m.Engine, Overlay6: m.Overlay6, Overlay4: m.Overlay4,
+			Endpoints: m.Endpoints, Mesh: m.Mesh, RelayCluster: m.RelayCluster, Relays: m.Relays,
 		},
 	}}
 	pods := slices.Clone(n.Pods)

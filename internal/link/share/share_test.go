@@ -130,10 +130,10 @@ func TestNodes(t *testing.T) {
 func TestTunnelsAreThoseOfMembers(t *testing.T) {
 	f := facts(2)
 	m := v1alpha1.MemberSpec{PublicKey: "k", Overlay6: "fd7f::1", Overlay4: "100.64.0.1", Endpoints: []string{"a", "b"},
-		Mesh: 3, RelayCluster: "r", Relays: []string{"h"}}
+		Mesh: 3, Pin: "p", Engine: "ipsec", RelayCluster: "r", Relays: []string{"h"}}
 	f.Members = map[string]v1alpha1.MemberSpec{"n1": m}
 	nodes := share.Decide(f).Nodes
-	if got, want := fmt.Sprint(nodes[0].ClusterNodeTunnel), "{k fd7f::1 100.64.0.1 [a b] 3 r [h]}"; got != want {
+	if got, want := fmt.Sprint(nodes[0].ClusterNodeTunnel), "{k p ipsec fd7f::1 100.64.0.1 [a b] 3 r [h]}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if nodes[0].ClusterName != "c" || nodes[1].PublicKey != "" {

@@ -214,9 +214,9 @@ type states struct {
 
 func newStates(spi uint32) *states { return &states{spi: spi, keys: map[uint32]keyexchange.Key{}} }
 
-func (s *states) SPI() (uint32, error)                        { return s.spi, nil }
-func (s *states) Receive(spi uint32, k keyexchange.Key) error { return s.take(spi, k) }
-func (s *states) Send(spi uint32, k keyexchange.Key) error    { return s.take(spi, k) }
+func (s *states) SPI() (uint32, error)                               { return s.spi, nil }
+func (s *states) Receive(spi uint32, k keyexchange.Key) error        { return s.take(spi, k) }
+func (s *states) Send(t keyexchange.Tunnel, k keyexchange.Key) error { return s.take(t.Out, k) }
 
 func (s *states) take(spi uint32, k keyexchange.Key) error {
 	s.mu.Lock()

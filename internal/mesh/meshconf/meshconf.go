@@ -29,7 +29,8 @@ const DefaultPort = 51820
 const (
 	Userspace = "userspace"
 	Kernel    = "kernel"
-	Auto      = "auto" // the kernel's if it has one, else in userspace
+	Auto      = "auto"  // the kernel's if it has one, else in userspace
+	IPsec     = "ipsec" // that of the kernel
 )
 
 // None is a pool of no addresses.

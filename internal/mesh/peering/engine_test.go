@@ -311,7 +311,7 @@ func TestKeysOverRealEngines(t *testing.T) {
 	})
 	reach(t, b, a)
 	private, key := newPrivate(t)
-	if err := a.p.Rotate(private); err != nil {
+	if err := a.p.Rotate(private, tunnel.Signer{}); err != nil {
 		t.Fatal(err)
 	}
 	a.key = key

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // stream sends packets both ways until it is stopped, and gives those that were lost.
@@ -116,7 +117,7 @@ func TestOnlyOneKnowsTheNewSecret(t *testing.T) {
 func (n *node) rotate() {
 	n.w.t.Helper()
 	private, key := newPrivate(n.w.t)
-	if err := n.p.Rotate(private); err != nil {
+	if err := n.p.Rotate(private, tunnel.Signer{}); err != nil {
 		n.w.t.Fatal(err)
 	}
 	n.private, n.key = private, key
@@ -134,7 +135,7 @@ func TestANewKeyOfOurOwn(t *testing.T) {
 			w.until(5*time.Second, "direct", both(a, b, path.Direct))
 			talk(a, b, 100*time.Millisecond, time.Second)
 			talk(a, c, 100*time.Millisecond, time.Second)
-			if err := a.p.Rotate(a.private); !fault.Has(err, fault.CodeInternal) {
+			if err := a.p.Rotate(a.private, tunnel.Signer{}); !fault.Has(err, fault.CodeInternal) {
 				t.Errorf("the old key again: %v", err)
 			}
 			a.rotate()
@@ -206,13 +207,13 @@ func TestARotationThatCannotBegin(t *testing.T) {
 		a.engine.fail = errors.New("no other key")
 		a.engine.mu.Unlock()
 		private, _ := newPrivate(t)
-		if err := a.p.Rotate(private); err == nil {
+		if err := a.p.Rotate(private, tunnel.Signer{}); err == nil {
 			t.Error("it began")
 		}
-		if err := a.p.Rotate(b.private); !fault.Has(err, fault.CodeSelf) {
+		if err := a.p.Rotate(b.private, tunnel.Signer{}); !fault.Has(err, fault.CodeSelf) {
 			t.Errorf("the key of a peer: %v", err)
 		}
-		if err := a.p.Rotate(nil); !fault.Has(err, fault.CodeConfig) {
+		if err := a.p.Rotate(nil, tunnel.Signer{}); !fault.Has(err, fault.CodeConfig) {
 			t.Errorf("no key: %v", err)
 		}
 		time.Sleep(time.Minute)

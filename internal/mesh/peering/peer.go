@@ -29,6 +29,9 @@ type Peer struct {
 	ID   string     // as topology has it
 	Name string     // as relays know it
 	Key  member.Key // of WireGuard
+	Pin  member.Pin // of its certificate for IPsec
+	// Engine is what encrypts its packets. One with another engine than this node's is no peer.
+	Engine member.Engine
 	// Proven says that the member with this ID is shown to have Key: the name that a hub has
 	// vouched for stays with it when the key changes.
 	Proven bool

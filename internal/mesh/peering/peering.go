@@ -48,6 +48,8 @@ type Traffic interface {
 // Parts are what a Peering works with.
 type Parts struct {
 	Private  *ecdh.PrivateKey // X25519
+	Signer   tunnel.Signer    // of the certificate; WireGuard does without
+	Encrypts member.Engine    // what kind Engine is
 	Socket   Socket
 	Engine   Engine
 	Traffic  Traffic
@@ -89,14 +91,15 @@ type Peering struct {
 	stale   bool      // the engine refused what it was to be
 }
 
-// own is a key pair of this node.
+// own are the keys of this node.
 type own struct {
 	private *ecdh.PrivateKey
+	signer  tunnel.Signer
 	key     member.Key
 }
 
-func newOwn(private *ecdh.PrivateKey) *own {
-	return &own{private: private, key: member.Key(private.PublicKey().Bytes())}
+func newOwn(private *ecdh.PrivateKey, signer tunnel.Signer) *own {
+	return &own{private, signer, member.Key(private.PublicKey().Bytes())}
 }
 
 func (o *own) secret() tunnel.Secret { return tunnel.NewSecret([32]byte(o.private.Bytes())) }
@@ -123,7 +126,7 @@ func New(parts Parts) (*Peering, error) {
 	}
 	p := &Peering{
 		parts: parts, log: parts.Log, Datapath: parts.Datapath,
-		own: newOwn(parts.Private), peers: map[string]*peer{},
+		own: newOwn(parts.Private, parts.Signer), peers: map[string]*peer{},
 	}
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
 	p.m = telemetry.NewPeering(parts.Metrics, p.readings())

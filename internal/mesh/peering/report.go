@@ -28,6 +28,7 @@ type Report struct {
 	Patient        bool  // it stays longer with a preshared key than the peer does
 	Unsent         error // why the kernel last refused to send
 	Problem        error // it is no peer, for this reason
+	Apart          bool  // for another engine than this node's
 }
 
 // Up reports whether packets can reach the peer, or will when there are some.

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// Rotate replaces the key pair of this node, and ends all sessions: each peer begins a new one as
-// soon as it has learned the new key, which is to be announced at once.
-func (p *Peering) Rotate(next *ecdh.PrivateKey) error {
+// Rotate replaces the keys of this node, and ends all sessions: each peer begins a new one as
+// soon as it has learned the new keys, which are to be announced at once.
+func (p *Peering) Rotate(next *ecdh.PrivateKey, signer tunnel.Signer) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	what := "change of WireGuard's key"
 	if next == nil || next.Curve() != ecdh.X25519() {
 		return fault.New(fault.CodeConfig, what).Whyf("it is no key of X25519")
 	}
-	o := newOwn(next)
+	o := newOwn(next, signer)
 	switch {
 	case o.key == p.own.key:
 		return fault.New(fault.CodeInternal, what).Whyf("the new key is the old one")

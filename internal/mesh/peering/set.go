@@ -4,12 +4,14 @@ package peering
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
@@ -89,8 +91,16 @@ func (p *Peering) Set(all []Peer) error {
 	p.refused = refused
 	p.mu.Unlock()
 	errs := []error{p.apply()}
+	var apart []string
 	for _, r := range refused {
-		errs = append(errs, r.Problem)
+		if r.Apart {
+			apart = append(apart, r.Name)
+		} else {
+			errs = append(errs, r.Problem)
+		}
+	}
+	if len(apart) > 0 { // half of all nodes, while they are switched one by one
+		errs = append(errs, farApart(p.parts.Encrypts, apart))
 	}
 	p.alarm.Ring()
 	return errors.Join(errs...)
@@ -117,7 +127,7 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 			d.link, err = newLink(f, p.own, d.of)
 		}
 		if err != nil {
-			refused = append(refused, Report{ID: f.ID, Name: f.Name, Key: f.Key, Problem: err,
+			refused = append(refused, Report{ID: f.ID, Name: f.Name, Key: f.Key, Problem: err, Apart: p.apart(f),
 				Report: path.Report{State: path.Down, Why: err.Error()}})
 			continue
 		}
@@ -131,6 +141,14 @@ func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
 func (p *Peering) judge(f Peer, taken map[member.Key]bool) error {
 	const copied = "one of the two was copied: remove its state directory, so that it makes a key of its own"
 	switch {
+	case p.apart(f):
+		return fault.Newf(fault.CodeEngine, "peer %s", f.Name).
+			Whyf("it runs engine %s, this node %s", f.Engine, p.parts.Encrypts).
+			Hint("set mesh.engine of both to ipsec, or of both to another one")
+	case p.parts.Encrypts == member.IPsec && f.Pin.IsZero():
+		return fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).
+			Whyf("no source states the pin of its certificate").
+			Hint("update that node; a Member of Kubernetes has it once the kind Member is that of this release")
 	case f.Key == member.Key{}:
 		return fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).Whyf("it has no key")
 	case f.Key == p.own.key:
@@ -141,6 +159,21 @@ func (p *Peering) judge(f Peer, taken map[member.Key]bool) error {
 		return fault.Newf(fault.CodeSecret, "peer %s", f.Name).Whyf("it and this node have no secret in common")
 	}
 	return nil
+}
+
+// apart reports whether a peer has another engine than this node.
+func (p *Peering) apart(f Peer) bool { return !f.Engine.Same(p.parts.Encrypts) }
+
+// farApart says in one error which peers have another engine.
+func farApart(own member.Engine, names []string) error {
+	more := ""
+	if n := len(names) - limit.MeshNames; n > 0 {
+		names, more = names[:limit.MeshNames], fmt.Sprintf(" and %d more", n)
+	}
+	return fault.New(fault.CodeEngine, "some peers have no tunnel").
+		Whyf("this node runs %s, and %s%s another engine", own,
+			strings.Join(names, ", "), more).
+		Hint("set mesh.engine of all nodes to ipsec, or of all to another one")
 }
 
 // outside leaves out what lies within the mesh: a path must not travel on itself.
@@ -250,10 +283,10 @@ func first(all []path.Candidate) (at netip.AddrPort) {
 
 // config is the desired state of the engine.
 func (p *Peering) config() tunnel.Config {
-	cfg := tunnel.Config{Key: p.own.secret(), Peers: make([]tunnel.Peer, 0, len(p.peers))}
+	cfg := tunnel.Config{Key: p.own.secret(), Signer: p.own.signer, Peers: make([]tunnel.Peer, 0, len(p.peers))}
 	for _, x := range p.peers {
 		t := tunnel.Peer{
-			Key: x.Key, PSK: x.link.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates),
+			Key: x.Key, Pin: x.Pin, PSK: x.link.inForce(), Probes: x.Facts.Probes, First: first(x.Facts.Candidates),
 			Ranges: slices.Concat(x.Ranges, x.Sources),
 		}
 		if !x.Facts.Probes && !x.Facts.Lazy {

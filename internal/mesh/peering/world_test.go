@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // talk has a node send packets to another at even distances, and counts those that arrive.
@@ -286,7 +287,7 @@ func TestManyAtOnce(t *testing.T) {
 			func() { a.p.Moved() },
 			func() { a.p.Want("id-b") },
 			func() { a.p.Reports() },
-			func() { a.p.Rotate(private) },
+			func() { a.p.Rotate(private, tunnel.Signer{}) },
 			func() { a.metric("tombolo_mesh_peers", "") },
 		} {
 			wg.Go(func() {

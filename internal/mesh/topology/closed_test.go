@@ -92,6 +92,29 @@ func TestClosedIsNobodysPeer(t *testing.T) {
 	}
 }
 
+// TestAnotherEngineIsClosed: no tunnel leads to a peer with another engine. Its ranges stay closed, with bypass too:
+// nothing has failed that would pass.
+func TestAnotherEngineIsClosed(t *testing.T) {
+	for _, c := range []struct {
+		own, peer member.Engine
+		down      bool
+		want      string
+	}{
+		{"", member.WireGuard, true, "clear"}, {"", member.WireGuard, false, "m2"}, {member.IPsec, member.IPsec, true, "clear"},
+		{"", member.IPsec, true, "m2"}, {member.IPsec, "", true, "m2"},
+	} {
+		in := three()
+		in.Options.Bypass, in.Self.Engine, in.Members[0].Engine, in.Members[0].Pin = true, c.own, c.peer, member.Pin{7}
+		in.Health = map[string]topology.Health{"m2": {Down: c.down}}
+		if got := where(in, "10.244.2.1"); got != c.want {
+			t.Errorf("from %v to %v, down %v: it goes to %s, want %s", c.own, c.peer, c.down, got, c.want)
+		}
+		if _, peers, _ := topology.Plan(in); peers[0].Engine != c.peer || peers[0].Pin != in.Members[0].Pin || !peers[1].Pin.IsZero() {
+			t.Errorf("the peers are %+v", peers)
+		}
+	}
+}
+
 // hub makes an address one of a hub.
 func hub(addr string) func(*topology.Input) {
 	return func(in *topology.Input) {

@@ -163,7 +163,7 @@ func (d *draft) give(c *claim, family int, parts []plan.Range) {
 	switch {
 	case overlay:
 		d.known[family] = append(d.known[family], parts...)
-	case d.o.Bypass && peer.Down:
+	case d.o.Bypass && peer.Down && peer.Engine.Same(d.in.Self.Engine): // else nobody has to repair anything
 		d.down[family] = append(d.down[family], parts...)
 	default:
 		d.routed[family] = append(d.routed[family], parts...)

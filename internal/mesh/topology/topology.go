@@ -69,6 +69,8 @@ type Input struct {
 type Peer struct {
 	ID, Node           string
 	Key                member.Key
+	Pin                member.Pin // of its certificate, where it has one
+	Engine             member.Engine
 	Overlay6, Overlay4 netip.Addr // invalid where another has it
 	Allowed            []netip.Prefix
 	Sources            []netip.Prefix // its addresses outside of the mesh: answers may come from there
@@ -104,7 +106,7 @@ func Plan(in Input) (plan.State, Peers, []Problem) {
 			continue
 		}
 		h := in.Health[m.ID]
-		p := Peer{ID: m.ID, Node: m.Node, Key: m.Key, Down: h.Down}
+		p := Peer{ID: m.ID, Node: m.Node, Key: m.Key, Pin: m.Pin, Engine: m.Engine, Down: h.Down}
 		if h.MTU > 0 && h.MTU < in.Options.MTU {
 			p.MTU = max(h.MTU-h.MTU%stepMTU, LeastMTU)
 		}

@@ -4,6 +4,7 @@ package tunnel
 
 import (
 	"crypto/ecdh"
+	"crypto/ed25519"
 	"crypto/subtle"
 	"fmt"
 
@@ -42,3 +43,12 @@ func (s Secret) bytes() (b [32]byte) {
 	}
 	return b
 }
+
+// Signer is the private key of the certificate by which others know a node that runs IPsec. It prints as nothing. The
+// zero value is no key.
+type Signer struct {
+	secret.Value[ed25519.PrivateKey]
+}
+
+// NewSigner keeps a key.
+func NewSigner(k ed25519.PrivateKey) Signer { return Signer{secret.Hide(&k)} }

@@ -17,15 +17,16 @@ import (
 
 // Config is the whole desired state of an Engine.
 type Config struct {
-	Key   Secret
-	Peers []Peer
+	Key    Secret
+	Signer Signer // WireGuard does without
+	Peers  []Peer
 }
 
 // Peer is another node.
 type Peer struct {
 	Key       member.Key
+	Pin       member.Pin // of its certificate: WireGuard does without
 	PSK       Secret     // may be none
-	Pin       member.Pin // of its certificate, for IPsec alone; it may have none
 	Ranges    []netip.Prefix
 	Keepalive time.Duration // 0: none
 	// Probes says that its owner finds its paths by probes; without them WireGuard's

@@ -137,8 +137,8 @@ func (s keyedStates) Receive(spi uint32, key keyexchange.Key) error {
 		ToPort: espudp.Port}, key)
 }
 
-func (s keyedStates) Send(spi uint32, key keyexchange.Key) error {
-	return s.add(ipsec.State{Name: ipsec.Name{To: s.to.Addr(), SPI: spi}, From: s.local, FromPort: espudp.Port,
+func (s keyedStates) Send(t keyexchange.Tunnel, key keyexchange.Key) error {
+	return s.add(ipsec.State{Name: ipsec.Name{To: s.to.Addr(), SPI: t.Out}, From: s.local, FromPort: espudp.Port,
 		ToPort: s.to.Port()}, key)
 }
 

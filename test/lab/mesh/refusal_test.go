@@ -153,7 +153,7 @@ func requireKeysOnly(t *testing.T, before, after map[string]string) {
 		}
 	}
 	for name := range after {
-		if _, had := before[name]; !had && !slices.Contains([]string{"member.key", "member.lock", "member.version", "wireguard.key"}, name) {
+		if _, had := before[name]; !had && !slices.Contains([]string{"member.key", "member.lock", "member.version", "wireguard.key", "ipsec.key"}, name) {
 			t.Errorf("the refusal has left %s in the state directory", name)
 		}
 	}

@@ -256,7 +256,7 @@ func (r *rig) eventually(what string, x *role, ask func() error) time.Duration {
 // the secrets that nodes have made since.
 func (r *rig) handOver() {
 	for _, n := range r.nodes {
-		for _, key := range []string{"wireguard.key", "member.key"} {
+		for _, key := range []string{"wireguard.key", "ipsec.key", "member.key"} {
 			if path := filepath.Join(n.dir, "state", key); exists(path) {
 				r.plantFile(key+" of a node", path)
 			}

@@ -40,7 +40,7 @@ type World interface {
 func Facts(n byte) member.Facts {
 	return member.Facts{
 		Node: fmt.Sprintf("node-%d", n), Clusters: []string{"t1-" + strings.Repeat("v", 52)},
-		Hostname: "host", Key: member.Key{n, 7}, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
+		Hostname: "host", Key: member.Key{n, 7}, Pin: member.Pin{n, 8}, Engine: member.IPsec, Role: "worker", APIServerPort: 6443, OS: "Debian 12",
 		Overlay6:  netip.AddrFrom16([16]byte{0xfd, 15: n}),
 		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, n})},
 		Endpoints: []member.Endpoint{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 51820)}},

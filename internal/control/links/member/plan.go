@@ -94,9 +94,11 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 }
 
 // renamed reports whether a node has another key or address in the mesh. Of two nodes with one key the older object
-// counts, so an object does not take another key.
+// counts, so an object does not take another key. It may get a pin that it has not had: a node of an older version has
+// none.
 func renamed(have, want v1alpha1.ClusterNodeSpec) bool {
-	return have.PublicKey != want.PublicKey || have.Overlay6 != want.Overlay6 || have.Overlay4 != want.Overlay4
+	return have.Pin != "" && want.Pin != "" && have.Pin != want.Pin ||
+		have.PublicKey != want.PublicKey || have.Overlay6 != want.Overlay6 || have.Overlay4 != want.Overlay4
 }
 
 // room is how many ClusterNodes a cluster may still create at its host.

@@ -118,6 +118,13 @@ func TestStated(t *testing.T) {
 	s.Nodes[0].PublicKey = "another"
 	is("another key", "ClusterNode a.x remove h2")
 	s.Nodes[0].PublicKey = ""
+	s.Nodes[0].Pin = "p"
+	is("a pin that it has not had", "ClusterNode a.x spec status")
+	there.nodes["a.x"].Spec.Pin = "p"
+	s.Nodes[0].Pin = "q"
+	is("another pin", "ClusterNode a.x remove h2")
+	s.Nodes[0].Pin = ""
+	is("no pin any longer", "ClusterNode a.x spec status")
 	s.Nodes = nil
 	is("it is gone", "ClusterNode a.x remove h2")
 	if every := heardEvery(600); every != 10*time.Minute {
