@@ -46,10 +46,9 @@ type Transport interface {
 type Parts struct {
 	Kernel    Kernel
 	Transport Transport
-	Identity  keyexchange.Identity
-	Port      uint16 // of ESP in UDP on this machine
-	Cipher    ipsec.Cipher
-	Limits    Limits // Default
+	Identity  keyexchange.Identity // with the cipher that is asked for
+	Port      uint16               // of ESP in UDP on this machine
+	Limits    Limits               // Default
 	// Local is the address of this machine from which packets to another one leave.
 	Local func(to netip.Addr) (netip.Addr, error)
 	// Wake is called when a peer that was watched has traffic. It must return at once, and call nothing of this package.

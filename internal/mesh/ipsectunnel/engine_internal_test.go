@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
 
@@ -85,6 +86,20 @@ func TestOneExchangeForBoth(t *testing.T) {
 			t.Errorf("%d exchanges", w.dialed())
 		}
 	})
+}
+
+func TestOneNodeAsksForChaCha(t *testing.T) {
+	for i := range 2 {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.nodes[i].id = w.nodes[i].id.WithChaCha()
+			a, b := w.up()
+			for _, n := range []*node{a, b} {
+				if c := n.kernel.states[0].Cipher; c != ipsec.ChaCha {
+					t.Errorf("node %d asks, and packets have %v", i, c)
+				}
+			}
+		})
+	}
 }
 
 func TestNewKeysInTimeAndNoPacketLost(t *testing.T) {

@@ -51,6 +51,7 @@ type exchange struct {
 	line     Line
 	own      bool // this node has begun it
 	epoch    uint64
+	cipher   ipsec.Cipher
 	in       uint32
 	complete bool // packets can go both ways
 }
@@ -60,6 +61,7 @@ func (x *exchange) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.cipher = cipherOf(c)
 	if _, err = keyexchange.Initiate(c, x.e.parts.Identity, x.epoch, x); err != nil {
 		c.Close()
 		return err
@@ -92,7 +94,7 @@ func (x *exchange) answer(c Conn) error {
 	}
 	p.answers++
 	e.mu.Unlock()
-	x.p = p
+	x.p, x.cipher = p, cipherOf(c)
 	_, err = keyexchange.Respond(c, e.parts.Identity, x)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,6 +103,14 @@ func (x *exchange) answer(c Conn) error {
 		err = errors.Join(err, e.removeLocked(held{Tunnel: keyexchange.Tunnel{In: x.in}, line: x.line}))
 	}
 	return err
+}
+
+// cipherOf is the cipher of packets that both ends of a connection have agreed on.
+func cipherOf(c Conn) ipsec.Cipher {
+	if keyexchange.ChaCha(c.ConnectionState()) {
+		return ipsec.ChaCha
+	}
+	return ipsec.AES
 }
 
 // SPI is one by which this node receives from nobody else.
@@ -127,7 +137,7 @@ func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
 		return gone()
 	}
 	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Local, SPI: spi}, Peer: p.id,
-		From: x.line.Remote.Addr(), FromPort: x.line.Remote.Port(), ToPort: e.parts.Port, Cipher: e.parts.Cipher,
+		From: x.line.Remote.Addr(), FromPort: x.line.Remote.Port(), ToPort: e.parts.Port, Cipher: x.cipher,
 		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
 	if err != nil {
 		return err
@@ -152,7 +162,7 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 		return gone()
 	}
 	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id,
-		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Cipher: e.parts.Cipher,
+		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Cipher: x.cipher,
 		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
 	if err != nil {
 		return err

@@ -285,7 +285,7 @@ func (n *node) receives(s *kept) error {
 	for i := range n.kernel.states {
 		in := &n.kernel.states[i]
 		if in.To == to.Addr() && in.SPI == s.SPI && to.Port() == in.ToPort {
-			if *in.Key.Get() != *s.Key.Get() {
+			if *in.Key.Get() != *s.Key.Get() || in.Cipher != s.Cipher {
 				return errors.New("it is decrypted by another key")
 			}
 			in.seen.Packets++

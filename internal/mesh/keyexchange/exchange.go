@@ -114,8 +114,9 @@ func newExchange(c Conn, own Identity, s States) (*exchange, error) {
 		return nil, err
 	case x.peer == x.own:
 		return nil, fault.New(fault.CodeSelf, "keys for a tunnel").Whyf("the other end has this node's own key")
-	case x.tls.Version != tls.VersionTLS13 || x.tls.DidResume || x.tls.NegotiatedProtocol != protocol:
-		return nil, mismatch("the connection is not a full handshake of TLS 1.3 for %s", protocol)
+	case x.tls.Version != tls.VersionTLS13 || x.tls.DidResume ||
+		x.tls.NegotiatedProtocol != protocolAES && x.tls.NegotiatedProtocol != protocolChaCha:
+		return nil, mismatch("the connection is not a full handshake of TLS 1.3 for %s", protocolAES)
 	}
 	return x, nil
 }

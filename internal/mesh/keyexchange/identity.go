@@ -17,16 +17,20 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 )
 
-// protocol is the ALPN name. A change that old nodes cannot follow gets another one.
-const protocol = "tombolo-ipsec/1"
+// The ALPN names, one for each cipher of packets. A change that old nodes cannot follow gets other ones.
+const (
+	protocolAES    = "tombolo-ipsec/1"
+	protocolChaCha = "tombolo-ipsec/1-chacha20"
+)
 
 // Pin is what a node is known by.
 type Pin = member.Pin
 
 // Identity is a node's own certificate. Others know it by its pin, so it has no issuer, no name and no end.
 type Identity struct {
-	cert tls.Certificate
-	pin  Pin
+	cert   tls.Certificate
+	pin    Pin
+	chacha bool // it asks for that
 }
 
 // NewIdentity makes the certificate of a private key.
@@ -38,7 +42,7 @@ func NewIdentity(key ed25519.PrivateKey) (Identity, error) {
 		return Identity{}, fault.New(fault.CodeInternal, "making this node's certificate").Because(err)
 	}
 	pin, err := pinOf(key.Public())
-	return Identity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pin}, err
+	return Identity{cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pin: pin}, err
 }
 
 // Pin is by what others know it.
@@ -52,6 +56,15 @@ func pinOf(key crypto.PublicKey) (Pin, error) {
 	return sha256.Sum256(spki), nil
 }
 
+// WithChaCha asks for packets that are encrypted by ChaCha20-Poly1305: both ways, though the peer did not ask for it.
+func (i Identity) WithChaCha() Identity {
+	i.chacha = true
+	return i
+}
+
+// ChaCha reports whether the packets of a connection's tunnel are encrypted by ChaCha20-Poly1305, else by AES-256-GCM.
+func ChaCha(s tls.ConnectionState) bool { return s.NegotiatedProtocol == protocolChaCha }
+
 // Client is how a node connects to the one with a pin.
 func (i Identity) Client(peer Pin) *tls.Config {
 	return i.config(func(p Pin) bool { return p == peer })
@@ -63,12 +76,16 @@ func (i Identity) Client(peer Pin) *tls.Config {
 func (i Identity) Server(known func(Pin) bool) *tls.Config { return i.config(known) }
 
 func (i Identity) config(known func(Pin) bool) *tls.Config {
+	protocols := []string{protocolAES, protocolChaCha}
+	if i.chacha {
+		protocols = protocols[1:]
+	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{i.cert},
 		MinVersion:   tls.VersionTLS13,
 		// Who records an exchange now cannot read its packets with a quantum computer later.
 		CurvePreferences:       []tls.CurveID{tls.X25519MLKEM768},
-		NextProtos:             []string{protocol},
+		NextProtos:             protocols, // the server takes the first of its own that the other end has
 		SessionTicketsDisabled: true,
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, // VerifyConnection does it: there is no issuer
