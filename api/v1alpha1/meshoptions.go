@@ -47,8 +47,10 @@ type MeshOptions struct {
 	Policies []string `json:"policies,omitempty"`
 	// LazyAbove is the number of members above which peers without traffic stay idle. Default 50.
 	LazyAbove *int `json:"lazyAbove,omitempty"`
-	// Engine is userspace, kernel, or auto: the kernel's where it has one, else userspace. Default userspace.
+	// Engine is userspace, kernel, auto (the kernel's where it has one, else userspace), or ipsec. Default userspace.
 	Engine string `json:"engine,omitempty"`
+	// IPsec is for engine ipsec.
+	IPsec MeshIPsec `json:"ipsec,omitempty"`
 	// Offloads turns kernel offloads off.
 	Offloads MeshOffloads `json:"offloads,omitempty"`
 	// PortMapping asks the router to forward the port. Default true.
@@ -67,6 +69,14 @@ type MeshOptions struct {
 	Proxy string `json:"proxy,omitempty"`
 	// ProxyFile holds the proxy's URL instead, mode 0600, for a URL with a password.
 	ProxyFile string `json:"proxyFile,omitempty"`
+}
+
+// MeshIPsec is how packets travel with engine ipsec.
+type MeshIPsec struct {
+	// Cipher is aes-256-gcm or chacha20-poly1305: of what this node sends. Default aes-256-gcm.
+	Cipher string `json:"cipher,omitempty"`
+	// Port is the UDP port of ESP. Default 4500.
+	Port *int `json:"port,omitempty"`
 }
 
 // MeshMarks are the marks of packets.

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
@@ -82,8 +83,13 @@ func (inKernel) Drops() []tunnel.Drop { return nil }
 
 // openCarrier makes the link by the engine that is chosen.
 func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
-	if cfg.engine() == meshconf.Kernel {
+	switch cfg.engine() {
+	case meshconf.Kernel:
 		return openInKernel(cfg, log, data)
+	case meshconf.IPsec:
+		return carrier{}, fault.New(fault.CodeConfig, "mesh.engine is ipsec").
+			Whyf("this version reads its configuration, and has no such engine yet").
+			Hint("set mesh.engine to userspace, kernel or auto")
 	}
 	return openUserspace(ctx, cfg, log, data)
 }
@@ -132,11 +138,16 @@ func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier
 
 // able says what this process and kernel lack for the engine that is chosen.
 func able(engine string) []*fault.Fault {
-	if engine != meshconf.Kernel {
+	own := wireguard.Able
+	switch engine {
+	case meshconf.Kernel:
+	case meshconf.IPsec:
+		own = ipsec.Able
+	default:
 		return kernel.Able(true)
 	}
 	out := kernel.Able(false)
-	if f := wireguard.Able(); f != nil {
+	if f := own(); f != nil {
 		out = append(out, f)
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
@@ -48,6 +49,17 @@ func TestAKernelNodeSaysThatItHasNoProbes(t *testing.T) {
 	out := saying{}.over(member.Facts{})
 	if out.Mesh != 0 || out.RelayCluster != "" || out.Relays != nil {
 		t.Errorf("it says %+v", out)
+	}
+}
+
+// TestIPsecIsNotThereYet: a start says so, and others would take the node for one with IPsec.
+func TestIPsecIsNotThereYet(t *testing.T) {
+	cfg := Config{Config: meshconf.Config{Engine: meshconf.IPsec}}
+	if _, err := openCarrier(t.Context(), cfg, nil, nil); !fault.Has(err, fault.CodeConfig) || fault.From(err).Next == "" {
+		t.Errorf("%v", err)
+	}
+	if s := (&state{cfg: &cfg}); s.saying().engine != member.IPsec {
+		t.Errorf("other members take it for %v", s.saying().engine)
 	}
 }
 

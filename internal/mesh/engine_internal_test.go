@@ -68,6 +68,7 @@ func TestTheEngineIsChosen(t *testing.T) {
 		{meshconf.Auto, none, meshconf.Userspace},
 		{meshconf.Kernel, none, meshconf.Kernel},
 		{meshconf.Userspace, nil, meshconf.Userspace},
+		{meshconf.IPsec, none, meshconf.IPsec},
 	} {
 		got := chooseEngine(c.configured, func() *fault.Fault {
 			if c.configured != meshconf.Auto {

@@ -22,8 +22,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// DefaultPort is WireGuard's, as everybody has it.
-const DefaultPort = 51820
+// DefaultPort is WireGuard's, as everybody has it, and DefaultESPPort that of ESP in UDP (RFC 3948).
+const (
+	DefaultPort    = 51820
+	DefaultESPPort = 4500
+)
 
 // The engines.
 const (
@@ -32,6 +35,18 @@ const (
 	Auto      = "auto"  // the kernel's if it has one, else in userspace
 	IPsec     = "ipsec" // that of the kernel
 )
+
+// The ciphers of IPsec.
+const (
+	AES    = "aes-256-gcm"
+	ChaCha = "chacha20-poly1305"
+)
+
+// ESP is how packets travel with IPsec.
+type ESP struct {
+	Cipher string // AES or ChaCha
+	Port   uint16
+}
 
 // None is a pool of no addresses.
 const None = "none"
@@ -44,7 +59,8 @@ type Config struct {
 	LazyAbove   int
 	ClosedFor   time.Duration // for how long the ranges of a member that is gone stay closed
 	Shared      bool          // a range may be another member's too
-	Engine      string        // Userspace, Kernel or Auto
+	Engine      string        // Userspace, Kernel, Auto or IPsec
+	ESP         ESP
 	Offloads    tunnel.Offloads
 	PortMapping bool
 	STUN        []string // host:port, beside those of hubs and services
@@ -140,6 +156,7 @@ func (c Config) Fixed(next Config) []string {
 		{"mesh.filter", a.Filter == b.Filter},
 		{"mesh.keep", c.Keep == next.Keep},
 		{"mesh.engine", c.Engine == next.Engine},
+		{"mesh.ipsec", c.ESP == next.ESP},
 		{"mesh.offloads", c.Offloads == next.Offloads},
 		{"mesh.portMapping", c.PortMapping == next.PortMapping},
 		{"mesh.hubs", slices.Equal(c.Hubs, next.Hubs)},
@@ -165,7 +182,7 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 		Port: uint16(r.number("mesh.port", raw.Port, DefaultPort, 65535)), Options: r.options(raw), Keep: raw.Keep,
 		LazyAbove: r.number("mesh.lazyAbove", raw.LazyAbove, limit.MeshLazy, limit.MeshLazyMost),
 		ClosedFor: cmp.Or(raw.ClosedFor.Duration, meshClosed), Shared: raw.Shared,
-		Engine: cmp.Or(raw.Engine, Userspace), PortMapping: or(raw.PortMapping, true),
+		Engine: cmp.Or(raw.Engine, Userspace), ESP: r.esp(raw.IPsec), PortMapping: or(raw.PortMapping, true),
 		Offloads: tunnel.Offloads{
 			UDPGSO: or(raw.Offloads.UDPGSO, true), UDPGRO: or(raw.Offloads.UDPGRO, true),
 			TunTSO: or(raw.Offloads.TUNTSO, true), TunGRO: or(raw.Offloads.TUNGRO, true),
@@ -174,8 +191,8 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 		Policies: r.files(raw.Policies),
 		Join:     raw.Join, Hubs: r.servers("mesh.hubs", raw.Hubs, limit.RelayHubs),
 	}
-	if engines := []string{Userspace, Kernel, Auto}; !slices.Contains(engines, c.Engine) {
-		r.add("mesh.engine", "%q is neither userspace, kernel nor auto%s", c.Engine, conf.Meant(c.Engine, engines...))
+	if engines := []string{Userspace, Kernel, Auto, IPsec}; !slices.Contains(engines, c.Engine) {
+		r.add("mesh.engine", "%q is neither userspace, kernel, auto nor ipsec%s", c.Engine, conf.Meant(c.Engine, engines...))
 	}
 	if c.ClosedFor < 0 || c.ClosedFor > meshClosedMost {
 		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, meshClosedMost)
@@ -183,6 +200,19 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 	}
 	r.join(c.Join)
 	return c
+}
+
+// esp reads what counts with IPsec alone: it may stand there before the engine is switched, and after.
+func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
+	out := ESP{cmp.Or(raw.Cipher, AES), uint16(r.number("mesh.ipsec.port", raw.Port, DefaultESPPort, 65535))}
+	if out.Port == 0 {
+		r.add("mesh.ipsec.port", "0 is no port")
+	}
+	if ciphers := []string{AES, ChaCha}; !slices.Contains(ciphers, out.Cipher) {
+		r.add("mesh.ipsec.cipher", "%q is neither %s nor %s%s", short(out.Cipher), AES, ChaCha,
+			conf.Meant(out.Cipher, ciphers...))
+	}
+	return out
 }
 
 // options reads what topology plans with. What it refuses of them has the name of the field.

@@ -57,6 +57,7 @@ func whole() string {
   policies: [/etc/tombolo/policy.yaml]
   lazyAbove: 0
   engine: kernel
+  ipsec: {cipher: chacha20-poly1305, port: 4501}
   offloads: {udpGSO: false, tunGRO: false}
   portMapping: false
   stun: ["stun.example.com:3478", "[2001:db8::1]:3478"]
@@ -79,7 +80,7 @@ func TestRead(t *testing.T) {
 	got.Proxy = meshconf.Config{}.Proxy
 	p := netip.MustParsePrefix
 	want := meshconf.Config{
-		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
+		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
@@ -104,7 +105,7 @@ func TestDefaults(t *testing.T) {
 		}
 		got.Proxy = meshconf.Config{}.Proxy
 		want := meshconf.Config{
-			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, Offloads: tunnel.AllOffloads(), PortMapping: true,
+			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, ESP: meshconf.ESP{Cipher: meshconf.AES, Port: 4500}, Offloads: tunnel.AllOffloads(), PortMapping: true,
 		}
 		want.Options.Exclude, want.Options.Masquerade = []netip.Prefix{}, []netip.Prefix{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(meshconf.Default(), want) {
@@ -150,6 +151,11 @@ func TestReadRefuses(t *testing.T) {
 		{"policies", `[b, a, a]`, `mesh.policies[2]: "a" stands at mesh.policies[1] too`},
 		{"lazyAbove", "-1", "mesh.lazyAbove: -1 is not within 0 and 10000"},
 		{"engine", "boringtun", `mesh.engine: "boringtun" is neither`},
+		{"engine", "ipsek", "did you mean ipsec?"},
+		{"ipsec", "{cipher: des}", `mesh.yaml:1:24: mesh.ipsec.cipher: "des" is neither aes-256-gcm nor chacha20-poly1305`},
+		{"ipsec", "{port: 0}", "mesh.yaml:1:22: mesh.ipsec.port: 0 is no port"},
+		{"ipsec", "{port: 65536}", "mesh.ipsec.port: 65536 is not within"},
+		{"ipsec", "{key: a}", "mesh.ipsec.key: unknown key"},
 		{"offloads", "{udpGSO: 1}", "mesh.offloads.udpGSO: true or false"},
 		{"offloads", "{gso: true}", "mesh.offloads.gso: unknown key"},
 		{"stun", "[stun.example.com]", `mesh.yaml:1:15: mesh.stun[0]: "stun.example.com" is not host:port`},
@@ -246,7 +252,7 @@ func TestCheck(t *testing.T) {
 
 // TestReload: each setting is either taken over or named, never neither or both.
 func TestReload(t *testing.T) {
-	fixed := []string{"port", "link", "mtu", "overlay4", "marks", "table", "rule", "filter", "keep", "engine", "offloads", "portMapping", "hubs", "proxy"}
+	fixed := []string{"port", "link", "mtu", "overlay4", "marks", "table", "rule", "filter", "keep", "engine", "ipsec", "offloads", "portMapping", "hubs", "proxy"}
 	before := meshconf.Default()
 	lines := strings.Split(strings.TrimPrefix(strings.TrimSpace(whole()), "mesh:\n"), "\n")
 	if len(lines) != reflect.TypeFor[v1alpha1.MeshOptions]().NumField()-1 { // proxyFile stands for proxy
