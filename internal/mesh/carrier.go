@@ -87,21 +87,36 @@ func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peerin
 	case meshconf.Kernel:
 		return openInKernel(cfg, log, data)
 	case meshconf.IPsec:
-		return carrier{}, fault.New(fault.CodeConfig, "mesh.engine is ipsec").
-			Whyf("this version reads its configuration, and has no such engine yet").
-			Hint("set mesh.engine to userspace, kernel or auto")
+		return openIPsec(ctx, cfg, log, data)
 	}
 	return openUserspace(ctx, cfg, log, data)
 }
 
+// leave removes the link that an earlier run of another engine has left: with our name and our port, and of a kind that
+// this one cannot take over. What is planned fails closed without it.
+func leave(link string, log *slog.Logger, others ...func() (bool, error)) error {
+	for _, other := range others {
+		if was, err := other(); err != nil {
+			return err
+		} else if was {
+			log.Info("the link of an earlier run with another engine is removed", "link", link)
+		}
+	}
+	return nil
+}
+
+func leaveWireGuard(link string) func() (bool, error) {
+	return func() (bool, error) { return wireguard.Leave(wireguard.System{}, link) }
+}
+
+func leaveIPsec(link string) func() (bool, error) {
+	return func() (bool, error) { return ipsec.Leave(link, xfrmID(link)) }
+}
+
 func openUserspace(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
 	o := cfg.Options
-	// A killed run of the other engine has left its link, with our name and our port. What is
-	// planned fails closed without it.
-	if was, err := wireguard.Leave(wireguard.System{}, o.Link); err != nil {
+	if err := leave(o.Link, log, leaveWireGuard(o.Link), leaveIPsec(o.Link)); err != nil {
 		return carrier{}, err
-	} else if was {
-		log.Info("the link of the kernel's WireGuard is removed: this node runs its own now", "link", o.Link)
 	}
 	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: cfg.Port, Mark: o.Marks.Own, Offloads: cfg.Offloads})
 	if err != nil {
@@ -120,11 +135,14 @@ func openUserspace(ctx context.Context, cfg Config, log *slog.Logger, data *peer
 }
 
 func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
+	o := cfg.Options
+	if err := leave(o.Link, log, leaveIPsec(o.Link)); err != nil {
+		return carrier{}, err
+	}
 	control, err := wireguard.Dial()
 	if err != nil {
 		return carrier{}, err
 	}
-	o := cfg.Options
 	d, err := wireguard.Open(
 		wireguard.Settings{Link: o.Link, MTU: o.MTU, Port: cfg.Port, Mark: o.Marks.Own},
 		wireguard.Parts{Control: control, Links: wireguard.System{}, Log: log, Wake: data.Wake},

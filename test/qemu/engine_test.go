@@ -66,5 +66,6 @@ func TestKernelIPsec(t *testing.T) {
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
 		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
+		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestIPsecEngine$"},
 	}})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 // Kernel is the link with its policies and states: an *ipsec.Device. It is used by one goroutine at a time.
@@ -23,6 +24,7 @@ type Kernel interface {
 	Add(ipsec.State) error
 	Remove(ipsec.Name) error
 	States() ([]ipsec.Seen, error)
+	There() bool // the link
 	Close(keep bool) error
 }
 
@@ -46,9 +48,9 @@ type Transport interface {
 type Parts struct {
 	Kernel    Kernel
 	Transport Transport
-	Identity  keyexchange.Identity // with the cipher that is asked for
-	Port      uint16               // of ESP in UDP on this machine
-	Limits    Limits               // Default
+	ChaCha    bool   // it asks for ChaCha20-Poly1305
+	Port      uint16 // of ESP in UDP on this machine
+	Limits    Limits // Default
 	// Local is the address of this machine from which packets to another one leave.
 	Local func(to netip.Addr) (netip.Addr, error)
 	// Wake is called when a peer that was watched has traffic. It must return at once, and call nothing of this package.
@@ -66,14 +68,18 @@ type Engine struct {
 
 	mu      sync.Mutex
 	own     member.Key
+	signer  tunnel.Signer
+	id      keyexchange.Identity // of the signer
 	peers   map[member.Key]*peer
-	pins    map[member.Pin]*peer
+	pins    map[member.Pin]int // how many peers state one
 	ids     map[uint32]*peer
 	spis    map[uint32]bool // by which this node receives
 	work    *run.Group      // exchanges; nil: it does not run
 	closed  bool
-	adopted bool // what an earlier run has left is known
-	stale   bool // the kernel refused policies
+	adopted bool      // what an earlier run has left is known
+	stale   bool      // the kernel refused policies
+	lost    bool      // the link is gone
+	missed  time.Time // since when there is no link; zero: there is one
 }
 
 // peer is another node.
@@ -113,7 +119,7 @@ func New(p Parts) (*Engine, error) {
 		p.Limits = Default
 	}
 	e := &Engine{parts: p, log: p.Log, epoch: newEpochs(time.Now()), gone: make(chan struct{}),
-		peers: map[member.Key]*peer{}, pins: map[member.Pin]*peer{}, ids: map[uint32]*peer{},
+		peers: map[member.Key]*peer{}, pins: map[member.Pin]int{}, ids: map[uint32]*peer{},
 		spis: map[uint32]bool{}}
 	e.alarm = run.NewAlarm(e.tick)
 	return e, nil
@@ -127,6 +133,26 @@ func newEpochs(now time.Time) epochs { return epochs{uint64(uint32(now.Unix())) 
 func (e *epochs) take() uint64 {
 	e.next++
 	return e.next
+}
+
+// Server is how peers connect to this node.
+func (e *Engine) Server() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return e.identity().Server(e.knows), nil
+	}}
+}
+
+func (e *Engine) identity() keyexchange.Identity {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.id
+}
+
+// knows reports whether a pin is that of a peer: nobody else is spoken to.
+func (e *Engine) knows(pin member.Pin) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pins[pin] > 0
 }
 
 // Run keeps the tunnels until ctx ends.

@@ -3,16 +3,21 @@
 package ipsectunnel
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,7 +96,7 @@ func TestOneExchangeForBoth(t *testing.T) {
 func TestOneNodeAsksForChaCha(t *testing.T) {
 	for i := range 2 {
 		inWorld(t, func(t *testing.T, w *world) {
-			w.nodes[i].id = w.nodes[i].id.WithChaCha()
+			w.nodes[i].chacha = true
 			a, b := w.up()
 			for _, n := range []*node{a, b} {
 				if c := n.kernel.states[0].Cipher; c != ipsec.ChaCha {
@@ -268,6 +273,27 @@ func TestAPeerIsRemoved(t *testing.T) {
 	})
 }
 
+func TestANodeHasAnotherCertificate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			if n.stop == nil {
+				w.up()
+			}
+			time.Sleep(time.Minute)
+			_, n.signer, _ = ed25519.GenerateKey(rand.Reader)
+			n.apply(true)
+			if err := w.within(2*time.Second, time.Second/10); err != nil {
+				t.Errorf("the other one does not know yet: %v", err)
+			}
+			n.other().apply(true)
+			w.soon(yield + time.Second)
+			if err := w.within(time.Minute, time.Second); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestThePortOfANatChanges(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.nodes[0], w.nodes[1]
@@ -355,6 +381,48 @@ func TestAPathThroughARelay(t *testing.T) {
 		synctest.Wait()
 		if a.sends() == nil {
 			t.Error("it is sent by the path that was lost")
+		}
+	})
+}
+
+func TestTheLinkIsTakenAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.up()
+		a.kernel.mu.Lock()
+		a.kernel.away = true
+		a.kernel.mu.Unlock()
+		time.Sleep(time.Minute)
+		select {
+		case <-a.engine.Done():
+		default:
+			t.Error("nobody is told")
+		}
+	})
+}
+
+// TestAPeerStatesThePinOfAnother: it becomes nobody's tunnel, and the node's own ones stay.
+func TestAPeerStatesThePinOfAnother(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i, n := range w.nodes {
+			for k := range 4 {
+				n.liars = append(n.liars, tunnel.Peer{Key: member.Key{9, byte(i), byte(k)}, Pin: n.other().pin(), Probes: true})
+			}
+		}
+		a, b := w.up()
+		for _, n := range w.nodes {
+			for _, l := range n.liars {
+				n.engine.SetPath(l.Key, path.Path{Addr: netip.AddrPortFrom(n.other().addrs[0], port)}, n.addrs[0])
+			}
+		}
+		if err := w.within(time.Minute, time.Second); err != nil {
+			t.Error(err)
+		}
+		for _, n := range []*node{a, b} {
+			for _, s := range n.kernel.states {
+				if s.Peer != n.engine.peers[n.other().public].id && slices.Contains(n.other().addrs, s.To) {
+					t.Errorf("packets for another peer are sent to %s", s.To)
+				}
+			}
 		}
 	})
 }

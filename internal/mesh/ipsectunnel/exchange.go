@@ -7,11 +7,13 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
@@ -57,14 +59,19 @@ type exchange struct {
 }
 
 func (x *exchange) begin(ctx context.Context) error {
-	c, err := x.e.parts.Transport.Dial(ctx, x.line.Remote, x.line.Local, x.e.parts.Identity.Client(x.p.pin))
+	x.e.mu.Lock()
+	id, call := x.e.id, call{from: x.e.own, to: x.p.key}
+	x.e.mu.Unlock()
+	c, err := x.e.parts.Transport.Dial(ctx, x.line.Remote, x.line.Local, id.Client(x.p.pin))
 	if err != nil {
 		return err
 	}
 	x.cipher = cipherOf(c)
-	if _, err = keyexchange.Initiate(c, x.e.parts.Identity, x.epoch, x); err != nil {
-		c.Close()
-		return err
+	if _, err = c.Write(call.bytes()); err == nil {
+		_, err = keyexchange.Initiate(c, id, x.epoch, x)
+	}
+	if err != nil {
+		return errors.Join(err, c.Close())
 	}
 	return c.Close() // what the peer has not got is lost with it
 }
@@ -84,18 +91,27 @@ func (x *exchange) answer(c Conn) error {
 	if err != nil {
 		return err
 	}
+	call, err := readCall(c)
+	if err != nil {
+		return err
+	}
 	e := x.e
 	e.mu.Lock()
-	p := e.pins[pin]
-	if p == nil || p.answers >= mostOfPeer {
+	p := e.peers[call.from]
+	switch {
+	case p == nil || p.pin != pin || call.to != e.own:
 		e.mu.Unlock()
-		return fault.New(fault.CodeLimit, "keys for a tunnel").
-			Whyf("the peer has %d exchanges under way, or has gone", mostOfPeer)
+		return fault.New(fault.CodeNotFound, "keys for a tunnel").
+			Whyf("the call is from %s to %s, and nobody has that key and certificate here", call.from.Short(), call.to.Short())
+	case p.answers >= mostOfPeer:
+		e.mu.Unlock()
+		return fault.New(fault.CodeLimit, "keys for a tunnel").Whyf("%d of the peer are under way", mostOfPeer)
 	}
 	p.answers++
+	id := e.id
 	e.mu.Unlock()
 	x.p, x.cipher = p, cipherOf(c)
-	_, err = keyexchange.Respond(c, e.parts.Identity, x)
+	_, err = keyexchange.Respond(c, id, x)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.answers--
@@ -103,6 +119,20 @@ func (x *exchange) answer(c Conn) error {
 		err = errors.Join(err, e.removeLocked(held{Tunnel: keyexchange.Tunnel{In: x.in}, line: x.line}))
 	}
 	return err
+}
+
+// call is what who opens a connection says first: whom it is from, and whom it is for. Anybody can state the pin of
+// another node, which then is taken for neither of both.
+type call struct{ from, to member.Key }
+
+func (c call) bytes() []byte { return append(c.from[:], c.to[:]...) }
+
+func readCall(from io.Reader) (call, error) {
+	var b [2 * len(member.Key{})]byte
+	if _, err := io.ReadFull(from, b[:]); err != nil {
+		return call{}, fault.New(fault.CodeSessionLost, "keys for a tunnel").Because(err)
+	}
+	return call{member.Key(b[:len(member.Key{})]), member.Key(b[len(member.Key{}):])}, nil
 }
 
 // cipherOf is the cipher of packets that both ends of a connection have agreed on.

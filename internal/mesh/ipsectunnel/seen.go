@@ -68,6 +68,7 @@ func (e *Engine) lookLocked() error {
 		return err
 	}
 	now := time.Now()
+	e.missLocked(now)
 	counters := make(map[ipsec.Name]ipsec.Seen, len(all))
 	for _, s := range all {
 		counters[s.Name] = s
@@ -94,6 +95,19 @@ func (e *Engine) lookLocked() error {
 		e.alarm.Ring() // so much may have been sent that new keys are due
 	}
 	return nil
+}
+
+// missLocked notes whether there is a link. One that was renamed gets its name back (package kernel does that).
+func (e *Engine) missLocked(now time.Time) {
+	switch {
+	case e.parts.Kernel.There():
+		e.missed = time.Time{}
+	case e.missed.IsZero():
+		e.missed = now
+	case now.Sub(e.missed) >= limit.WireGuardGone && !e.lost:
+		e.lost = true
+		close(e.gone)
+	}
 }
 
 func (u *usage) add(o usage) {

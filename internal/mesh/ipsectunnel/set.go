@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -34,9 +35,11 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.own = own
-	var errs []error
+	errs := []error{e.signLocked(cfg.Signer)}
+	lines := map[member.Key]Line{}
 	for k, p := range e.peers {
 		if w, stays := want[k]; !stays || w.Pin != p.pin {
+			lines[k] = p.line
 			errs = append(errs, e.forgetLocked(p))
 		}
 	}
@@ -44,6 +47,7 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 		p := e.peers[k]
 		if p == nil {
 			p = e.addLocked(k, w.Pin)
+			p.line, p.since = lines[k], time.Now()
 		}
 		p.first = string(own[:]) < string(k[:])
 		p.ranges = w.Ranges
@@ -51,6 +55,26 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 	errs = append(errs, e.adoptLocked(), e.policiesLocked())
 	e.alarm.Ring()
 	return errors.Join(errs...)
+}
+
+// signLocked has this node be known by another certificate. Peers that have learned of it have forgotten the tunnels from
+// before.
+func (e *Engine) signLocked(s tunnel.Signer) error {
+	if s.IsZero() || !e.signer.IsZero() && e.signer.Get().Equal(*s.Get()) {
+		return nil
+	}
+	id, err := keyexchange.NewIdentity(*s.Get())
+	if err != nil {
+		return err
+	}
+	if e.parts.ChaCha {
+		id = id.WithChaCha()
+	}
+	e.signer, e.id = s, id
+	for _, p := range e.peers {
+		p.wanted, p.failed = time.Now(), 0
+	}
+	return nil
 }
 
 func (e *Engine) addLocked(k member.Key, pin member.Pin) *peer {
@@ -61,7 +85,7 @@ func (e *Engine) addLocked(k member.Key, pin member.Pin) *peer {
 	}
 	e.peers[k], e.ids[p.id] = p, p
 	if pin != (member.Pin{}) {
-		e.pins[pin] = p
+		e.pins[pin]++
 	}
 	return p
 }
@@ -71,7 +95,7 @@ func (e *Engine) forgetLocked(p *peer) error {
 	p.gone = true
 	delete(e.peers, p.key)
 	delete(e.ids, p.id)
-	if e.pins[p.pin] == p {
+	if e.pins[p.pin]--; e.pins[p.pin] <= 0 {
 		delete(e.pins, p.pin)
 	}
 	if p.cancel != nil {
@@ -190,10 +214,3 @@ func (e *Engine) Handshake(k member.Key) error {
 
 // Receive says that nothing comes in but by the socket.
 func (e *Engine) Receive(member.Key, []byte) bool { return false }
-
-// Knows reports whether a pin is that of a peer: nobody else is spoken to.
-func (e *Engine) Knows(pin member.Pin) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.pins[pin] != nil
-}

@@ -32,6 +32,7 @@ type kernel struct {
 	states []kept // in the order in which they came
 	refuse error  // of an Add, once
 	first  int    // of how many more it is not
+	away   bool   // there is no link
 }
 
 type kept struct {
@@ -80,6 +81,12 @@ func (k *kernel) States() (out []ipsec.Seen, err error) {
 	return out, nil
 }
 
+func (k *kernel) There() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.away
+}
+
 func (k *kernel) Close(keep bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,9 +122,11 @@ type node struct {
 	*world
 	key    tunnel.Secret
 	public member.Key
-	id     keyexchange.Identity
+	signer ed25519.PrivateKey
+	chacha bool
 	addrs  []netip.Addr
 	inner  netip.Prefix
+	liars  []tunnel.Peer // who state the other node's pin
 	kernel *kernel
 	limits Limits
 
@@ -141,11 +150,9 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, seeAs: map[netip.Addr]netip.AddrPort{}}
 	for i := range w.nodes {
 		seed := [32]byte{1: byte(i + 1)}
-		id, err := keyexchange.NewIdentity(ed25519.NewKeyFromSeed(seed[:]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &node{world: w, key: tunnel.NewSecret(seed), id: id, kernel: &kernel{}, limits: Default}
+		n := &node{world: w, key: tunnel.NewSecret(seed), signer: ed25519.NewKeyFromSeed(seed[:]), kernel: &kernel{},
+			limits: Default}
+		var err error
 		if n.public, err = n.key.Public(); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +174,7 @@ func newWorld(t *testing.T) *world {
 func (n *node) start() {
 	n.came = make(chan accepted)
 	var err error
-	n.engine, err = New(Parts{Kernel: n.kernel, Transport: transport{n}, Identity: n.id, Port: port, Limits: n.limits,
+	n.engine, err = New(Parts{Kernel: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
 		Local: func(to netip.Addr) (netip.Addr, error) {
 			if slices.Contains(n.addrs, to) {
 				return to, nil
@@ -188,6 +195,15 @@ func (n *node) start() {
 	}
 }
 
+func (n *node) pin() member.Pin {
+	n.t.Helper()
+	id, err := keyexchange.NewIdentity(n.signer)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return id.Pin()
+}
+
 func (n *node) other() *node {
 	if n == n.nodes[0] {
 		return n.nodes[1]
@@ -197,10 +213,11 @@ func (n *node) other() *node {
 
 func (n *node) apply(peer bool) {
 	n.t.Helper()
-	cfg := tunnel.Config{Key: n.key}
+	cfg := tunnel.Config{Key: n.key, Signer: tunnel.NewSigner(n.signer)}
 	if o := n.other(); peer {
-		cfg.Peers = []tunnel.Peer{{Key: o.public, Pin: o.id.Pin(), Ranges: []netip.Prefix{o.inner}, Probes: true}}
+		cfg.Peers = []tunnel.Peer{{Key: o.public, Pin: o.pin(), Ranges: []netip.Prefix{o.inner}, Probes: true}}
 	}
+	cfg.Peers = append(cfg.Peers, n.liars...)
 	if err := n.engine.Apply(cfg); err != nil {
 		n.t.Error(err)
 	}
@@ -341,7 +358,7 @@ func (n transport) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr
 	}
 	one, two := net.Pipe()
 	g := run.NewGroup(ctx)
-	server := tls.Server(two, o.id.Server(o.engine.Knows))
+	server := tls.Server(two, o.engine.Server())
 	g.Do(func(ctx context.Context) {
 		if err := server.HandshakeContext(ctx); err != nil {
 			two.Close()

@@ -200,7 +200,18 @@ func (r *rig) traces(h *lab.Host) string {
 	for _, table := range tables {
 		note("table", table.Name)
 	}
-	if err := errors.Join(err, addrErr, ruleErr, routeErr, nftErr); err != nil {
+	states, stateErr := k.XfrmStateList(netlink.FAMILY_ALL)
+	for _, s := range states { // of their keys nothing is printed
+		note("state", fmt.Sprint(s.Dst, s.Spi))
+	}
+	policies, policyErr := k.XfrmPolicyList(netlink.FAMILY_ALL)
+	for _, p := range policies {
+		note("policy", fmt.Sprint(p.Src, p.Dst, p.Dir))
+	}
+	if errors.Is(stateErr, unix.EPROTONOSUPPORT) { // this kernel has no IPsec
+		stateErr, policyErr = nil, nil
+	}
+	if err := errors.Join(err, addrErr, ruleErr, routeErr, nftErr, stateErr, policyErr); err != nil {
 		r.t.Fatal(err)
 	}
 	slices.Sort(out)

@@ -36,6 +36,7 @@ type Device struct {
 	nl *netlink.Handle
 	// socket is for what the library reads wrongly, or cannot say.
 	socket *nl.SocketHandle
+	made   bool
 }
 
 const (
@@ -106,6 +107,7 @@ func (d *Device) link() error {
 	if err != nil {
 		return errors.Join(failed(what, err), d.nl.LinkDel(link))
 	}
+	d.made = true
 	return nil
 }
 
@@ -192,6 +194,34 @@ func (d *Device) States() (out []Seen, err error) {
 		}
 	}
 	return out, nil
+}
+
+// There reports whether the link is there.
+func (d *Device) There() bool {
+	_, err := d.nl.LinkByName(d.s.Link)
+	return !errors.As(err, new(netlink.LinkNotFoundError))
+}
+
+// Made reports whether this process has made the link, else it was there before.
+func (d *Device) Made() bool { return d.made }
+
+// Leave removes the link of an earlier run with its policies and states, and reports whether there was one. What leads
+// into it is dropped then.
+func Leave(link string, id uint32) (bool, error) {
+	have, err := netlink.LinkByName(link)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return false, nil
+	} else if err != nil {
+		return false, failed("reading the link "+link, err)
+	}
+	if x, ok := have.(*netlink.Xfrmi); !ok || x.Alias != plan.Alias || x.Ifid != id {
+		return false, nil // it is for the engine that comes to say whose it is
+	}
+	d, err := Open(Settings{Link: link, ID: id})
+	if err != nil {
+		return false, err
+	}
+	return true, d.Close(false)
 }
 
 // Close ends the work with the link. Unless all is to stay, states go first, then the link, then the policies: in each

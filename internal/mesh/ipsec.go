@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"hash/crc32"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	marked "github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/mesh/espudp"
+	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/keyconn"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
+)
+
+// overIPsec is the kernel's IPsec, with keys that nodes agree on over the socket of ESP in UDP.
+type overIPsec struct {
+	*ipsectunnel.Engine
+	socket *espudp.Socket
+	port   *keyconn.Port
+	made   bool
+}
+
+// Run reads the socket and keeps the tunnels.
+func (o overIPsec) Run(ctx context.Context, to tunnel.Handlers) error {
+	g := run.NewGroup(ctx)
+	g.Go("the port of ESP", func(ctx context.Context) error { return o.socket.Run(ctx, to) })
+	g.Go("IPsec", o.Engine.Run)
+	return g.Wait()
+}
+
+// Close ends it all; states that are kept work on once the port is open again.
+func (o overIPsec) Close(keep bool) error {
+	return errors.Join(o.port.Close(), o.Engine.Close(keep), o.socket.Close())
+}
+
+// Abandon is Close after a start that failed: a link that was there before stays.
+func (o overIPsec) Abandon() error { return o.Close(!o.made) }
+
+// Offloads are those of the userspace engine: the kernel does all this without being asked.
+func (overIPsec) Offloads() []tunnel.Offload {
+	return tunnel.NoOffloads("not applicable: the kernel's IPsec does without")
+}
+
+func (o overIPsec) Drops() []tunnel.Drop { return o.socket.Drops() }
+
+// connections are those of keyconn. The port is made after the engine, which says who may connect.
+type connections struct{ *keyconn.Port }
+
+func (c *connections) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr, client *tls.Config) (
+	ipsectunnel.Conn, error) {
+	conn, err := c.Port.Dial(ctx, to, local, client)
+	if err != nil {
+		return nil, err // not a nil of another type
+	}
+	return conn, nil
+}
+
+func (c *connections) Run(ctx context.Context, handle func(context.Context, ipsectunnel.Conn)) error {
+	return c.Port.Run(ctx, func(ctx context.Context, conn *keyconn.Conn) { handle(ctx, conn) })
+}
+
+// xfrmID is the id of what is a link's in XFRM: that of another mesh on this machine has another one.
+func xfrmID(link string) uint32 { return crc32.ChecksumIEEE([]byte(link)) | 1<<31 }
+
+func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (_ carrier, err error) {
+	o := cfg.Options
+	if err := leave(o.Link, log, leaveWireGuard(o.Link)); err != nil {
+		return carrier{}, err
+	}
+	var opened []func() error
+	defer func() {
+		if err != nil {
+			for _, undo := range slices.Backward(opened) {
+				err = errors.Join(err, undo())
+			}
+		}
+	}()
+	out := overIPsec{}
+	out.socket, err = espudp.Open(ctx, espudp.Settings{Port: cfg.ESP.Port, Mark: o.Marks.Own})
+	if err != nil {
+		return carrier{}, err
+	}
+	opened = append(opened, out.socket.Close)
+	link, err := ipsec.Open(ipsec.Settings{Link: o.Link, ID: xfrmID(o.Link), MTU: o.MTU, Mark: o.Marks.Own,
+		Mask: o.Marks.Mask})
+	if err != nil {
+		return carrier{}, err
+	}
+	out.made = link.Made()
+	opened = append(opened, func() error { return link.Close(!out.made) })
+	var later connections
+	out.Engine, err = ipsectunnel.New(ipsectunnel.Parts{Kernel: link, Transport: &later, Port: out.socket.Port(),
+		ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake, Log: log})
+	if err != nil {
+		return carrier{}, err
+	}
+	if out.port, err = keyconn.Open(out.socket.Packets(), out.Engine.Server()); err != nil {
+		return carrier{}, err
+	}
+	later.Port = out.port
+	return carrier{out.Engine, out.Engine, out.socket, out, out}, nil
+}
+
+// leavesFrom tells from which address of this machine packets with a mark leave for another one.
+func leavesFrom(mark uint32) func(netip.Addr) (netip.Addr, error) {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { return marked.Mark(c, mark) }}
+	return func(to netip.Addr) (netip.Addr, error) {
+		c, err := d.Dial("udp", netip.AddrPortFrom(to, espudp.Port).String()) // which sends nothing
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		defer c.Close()
+		return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	}
+}

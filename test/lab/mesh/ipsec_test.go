@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build guest
+
+package mesh
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
+	"github.com/tombolo-io/tombolo/test/lab"
+	"github.com/tombolo-io/tombolo/test/lab/labtest"
+)
+
+// TestIPsecEngine: nodes with the kernel's IPsec carry traffic, with old keys and new ones, after a kill and behind a
+// NAT, go without a trace, and send nothing in clear. A node with WireGuard is not reached, and they say why.
+func TestIPsecEngine(t *testing.T) {
+	l := labtest.New(t, "mesh")
+	open := kind(t, "open")
+	g, err := lab.NewPlaces(l, open, kind(t, "port-restricted"), open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bareRig(t, l, g)
+	r.startDiscovery()
+	a, b, c := r.withEngine(0, meshconf.IPsec), r.withEngine(1, meshconf.IPsec), r.withEngine(2, meshconf.Userspace)
+	bare := map[*node]string{}
+	for _, n := range r.nodes {
+		bare[n] = r.traces(n.host)
+	}
+	together(a, b, c)
+	for _, n := range []*node{a, b} {
+		n.requireEngine(meshconf.IPsec, "mesh.engine says so")
+		n.requireLink("xfrm")
+	}
+	a.requireShown()
+	both := func(t *testing.T) {
+		reach(a, b)
+		reach(b, a)
+	}
+	r.step("traffic", both)
+	r.step("another engine", func(t *testing.T) {
+		if text, err := a.verb("status"); err != nil || !strings.Contains(text, "runs engine wireguard") {
+			t.Errorf("the status (%v) does not say why %s is not reached:\n%s", err, c.name, text)
+		}
+	})
+	r.step("new keys", func(t *testing.T) {
+		for _, n := range []*node{a, b} {
+			if out, err := n.verb("keys", "rotate"); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			both(t)
+		}
+	})
+	r.step("killed", func(t *testing.T) {
+		for _, n := range []*node{a, b} {
+			n.kill()
+			together(n)
+			n.requireLink("xfrm")
+			both(t)
+		}
+	})
+	r.step("no trace", func(t *testing.T) {
+		for _, n := range r.nodes {
+			n.stop()
+			r.requireTraces(n, bare[n])
+		}
+	})
+	r.requireNoClearText(r.nodes...)
+}
