@@ -121,7 +121,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if f := fault.From(dial(a)); f.Code != fault.CodeLimit || f.Next == "" {
+		if f := fault.From(dial(a)); f == nil || f.Code != fault.CodeLimit || f.Next == "" {
 			t.Errorf("one more: %v", f)
 		}
 		if err := dial(other); err != nil {
@@ -164,7 +164,7 @@ func TestManyAddresses(t *testing.T) {
 			}
 		}
 		a, _, err := open("198.51.100.250:4500")
-		if nodes = append(nodes, a); fault.From(err).Code != fault.CodeLimit {
+		if nodes = append(nodes, a); err == nil || fault.From(err).Code != fault.CodeLimit {
 			t.Errorf("one address more: %v", err)
 		}
 		b.mu.Lock()
@@ -177,6 +177,10 @@ func TestManyAddresses(t *testing.T) {
 		time.Sleep(keyconn.ConnWithin + time.Second)
 		if held := b.port.Held(); held != 0 {
 			t.Errorf("%d connections are held", held)
+		}
+		a, _, err = open("198.51.100.251:4500")
+		if nodes = append(nodes, a); err != nil {
+			t.Errorf("after that: %v", err)
 		}
 		close(let)
 		for _, a := range append(nodes, b) {
