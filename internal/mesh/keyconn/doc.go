@@ -4,7 +4,7 @@
 // QUIC (RFC 9001), each a full handshake and one stream, on the socket that ESP in UDP has. It does not know who may
 // connect (the TLS configuration does), does not choose paths, and does not exchange keys.
 //
-//	port, err := keyconn.Open(socket.Packets(), identity.Server(known))
+//	port, err := keyconn.Open(socket.Packets(), identity.Server(known), peers)
 //	go port.Run(ctx, func(ctx context.Context, c *keyconn.Conn) { keyexchange.Respond(c, identity, states) })
 //
 //	c, err := port.Dial(ctx, to, local, identity.Client(pin))
@@ -12,5 +12,6 @@
 //	err = c.Close()
 //
 // What anybody on the network can make it do is bounded: connections in total and of one address, and the time of each.
-// While several are there, one more has to come from where it says (Retry, RFC 9000 section 8.1.2).
+// While several are there, one more has to come from where it says (Retry, RFC 9000 section 8.1.2), and half of them
+// are for addresses that peers have.
 package keyconn

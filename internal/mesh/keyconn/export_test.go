@@ -4,9 +4,9 @@ package keyconn
 
 // Bounds that tests compare with.
 const (
-	ConnsMost, ConnsOfOne, ConnsTrusted = connsMost, connsOfOne, connsTrusted
-	ConnWithin, HandshakeWithin         = connWithin, handshakeWithin
-	PacketBytes                         = packetBytes
+	ConnsUnknown, ConnsOfOne, ConnsTrusted = connsUnknown, connsOfOne, connsTrusted
+	ConnWithin, HandshakeWithin            = connWithin, handshakeWithin
+	PacketBytes                            = packetBytes
 )
 
 // Held are the slots that are taken.

@@ -121,7 +121,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if f := fault.From(dial(a)); f.Code != fault.CodeLimit || f.Next == "" {
+		if f := fault.From(dial(a)); f == nil || f.Code != fault.CodeLimit || f.Next == "" {
 			t.Errorf("one more: %v", f)
 		}
 		if err := dial(other); err != nil {
@@ -140,6 +140,52 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		a.stop()
 		other.stop()
 		b.stop()
+	})
+}
+
+// TestManyAddresses: whoever has so many that each may hold some keeps no peer out.
+func TestManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, let := newNetwork(), make(chan struct{})
+		b := n.on(t, 2, "192.0.2.2:4500", func(*node, *keyconn.Conn) { <-let })
+		open := func(from string) (*node, *keyconn.Conn, error) {
+			a := n.on(t, 1, from, nil)
+			b.mu.Lock()
+			b.know = append(b.know, a.id.Pin())
+			b.mu.Unlock()
+			c, err := a.port.Dial(t.Context(), b.at, netip.Addr{}, a.id.Client(b.id.Pin()))
+			return a, c, err
+		}
+		var nodes []*node
+		for i := range keyconn.ConnsUnknown {
+			a, _, err := open(fmt.Sprintf("198.51.100.%d:4500", i))
+			if nodes = append(nodes, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, _, err := open("198.51.100.250:4500")
+		if nodes = append(nodes, a); err == nil || fault.From(err).Code != fault.CodeLimit {
+			t.Errorf("one address more: %v", err)
+		}
+		b.mu.Lock()
+		b.from = append(b.from, netip.MustParseAddr("203.0.113.7"))
+		b.mu.Unlock()
+		a, _, err = open("203.0.113.7:4500")
+		if nodes = append(nodes, a); err != nil {
+			t.Errorf("a peer: %v", err)
+		}
+		time.Sleep(keyconn.ConnWithin + time.Second)
+		if held := b.port.Held(); held != 0 {
+			t.Errorf("%d connections are held", held)
+		}
+		a, _, err = open("198.51.100.251:4500")
+		if nodes = append(nodes, a); err != nil {
+			t.Errorf("after that: %v", err)
+		}
+		close(let)
+		for _, a := range append(nodes, b) {
+			a.stop()
+		}
 	})
 }
 

@@ -9,6 +9,8 @@ const (
 	// connsMost bounds connections that others have opened, connsOfOne those of one address (one /64 of IPv6). A
 	// connection lasts some round trips: whoever is refused tries again.
 	connsMost, connsOfOne = 64, 16
+	// connsUnknown bounds those of addresses that no peer has: whoever has many addresses does not keep peers out.
+	connsUnknown = connsMost / 2
 	// connsTrusted is how many there may be before an address has to prove itself: half as many as of one address, so
 	// that one alone does not use them up.
 	connsTrusted = 8

@@ -33,14 +33,16 @@ type Port struct {
 	packets   Packets
 	transport *quic.Transport
 	listener  *quic.Listener
+	known     func(netip.Addr) bool
 	slots     *slots
 }
 
 // Open makes the port. Its socket has to be read, and to stay open until Close.
 //
 //	server: of this node for whoever connects (keyexchange.Identity.Server)
-func Open(p Packets, server *tls.Config) (*Port, error) {
-	x := &Port{packets: p, slots: newSlots()}
+//	known: reports whether an address is one of a peer, which others cannot keep out; called for each connection
+func Open(p Packets, server *tls.Config, known func(netip.Addr) bool) (*Port, error) {
+	x := &Port{packets: p, known: known, slots: newSlots()}
 	x.transport = &quic.Transport{
 		Conn:                             p,
 		ConnectionIDLength:               8,
@@ -84,7 +86,7 @@ func (p *Port) admit(ctx context.Context, info *quic.ClientInfo) (context.Contex
 		return nil, fault.New(fault.CodeInternal, "QUIC").Whyf("an address is of another socket")
 	}
 	to, _ := a.Ends()
-	back, ok := p.slots.take(to.Addr())
+	back, ok := p.slots.take(to.Addr(), p.known(to.Addr().Unmap()))
 	if !ok {
 		return nil, fault.New(fault.CodeLimit, "connections of nodes")
 	}

@@ -133,6 +133,7 @@ type node struct {
 	at   netip.AddrPort
 	mu   sync.Mutex
 	know []keyexchange.Pin
+	from []netip.Addr // addresses of those
 	stop func()
 }
 
@@ -142,12 +143,19 @@ func (n *node) knows(p keyexchange.Pin) bool {
 	return slices.Contains(n.know, p)
 }
 
+func (n *node) isPeer(a netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Contains(n.from, a)
+}
+
 // meet has nodes know each other.
 func meet(nodes ...*node) {
 	for _, n := range nodes {
 		n.mu.Lock()
 		for _, o := range nodes {
 			n.know = append(n.know, o.id.Pin())
+			n.from = append(n.from, o.at.Addr())
 		}
 		n.mu.Unlock()
 	}
@@ -158,7 +166,7 @@ func newNode(t testing.TB, number byte, p keyconn.Packets, at netip.AddrPort, ha
 	n := &node{id: identity(t, number), at: at}
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	if n.port, err = keyconn.Open(p, n.id.Server(n.knows)); err != nil {
+	if n.port, err = keyconn.Open(p, n.id.Server(n.knows), n.isPeer); err != nil {
 		t.Fatal(err)
 	}
 	ran := make(chan error, 1)

@@ -9,9 +9,9 @@ import (
 
 // slots are the connections that others may open.
 type slots struct {
-	mu  sync.Mutex
-	all int
-	of  map[netip.Addr]int
+	mu           sync.Mutex
+	all, unknown int
+	of           map[netip.Addr]int
 }
 
 func newSlots() *slots { return &slots{of: map[netip.Addr]int{}} }
@@ -24,22 +24,30 @@ func (s *slots) crowded() bool {
 }
 
 // take takes a slot for an address, if there is one.
-func (s *slots) take(a netip.Addr) (back func(), ok bool) {
+//
+//	known: it is one of a peer
+func (s *slots) take(a netip.Addr, known bool) (back func(), ok bool) {
 	a = site(a)
+	unknown := 1
+	if known {
+		unknown = 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= connsMost || s.of[a] >= connsOfOne {
+	if s.all >= connsMost || s.of[a] >= connsOfOne || !known && s.unknown >= connsUnknown {
 		return nil, false
 	}
 	s.all++
+	s.unknown += unknown
 	s.of[a]++
-	return sync.OnceFunc(func() { s.back(a) }), true
+	return sync.OnceFunc(func() { s.back(a, unknown) }), true
 }
 
-func (s *slots) back(a netip.Addr) {
+func (s *slots) back(a netip.Addr, unknown int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--
+	s.unknown -= unknown
 	if s.of[a]--; s.of[a] == 0 {
 		delete(s.of, a)
 	}

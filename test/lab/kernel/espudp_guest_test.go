@@ -72,7 +72,7 @@ func newKeyed(t *testing.T) *keyed {
 			return err
 		})
 		known := func(p keyexchange.Pin) bool { return p == k.nodes[1-i].id.Pin() }
-		if n.port, err = keyconn.Open(n.socket.Packets(), n.id.Server(known)); err != nil {
+		if n.port, err = keyconn.Open(n.socket.Packets(), n.id.Server(known), func(netip.Addr) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		take := func(from netip.AddrPort, local netip.Addr, b []byte) { n.came <- cameBy{from, local, string(b)} }
