@@ -106,7 +106,7 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 	if err != nil {
 		return carrier{}, err
 	}
-	if out.port, err = keyconn.Open(out.socket.Packets(), out.Engine.Server()); err != nil {
+	if out.port, err = keyconn.Open(out.socket.Packets(), out.Engine.Server(), out.Engine.Near); err != nil {
 		return carrier{}, err
 	}
 	later.Port = out.port

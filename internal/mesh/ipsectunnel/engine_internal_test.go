@@ -90,6 +90,9 @@ func TestOneExchangeForBoth(t *testing.T) {
 		if w.dialed() != 1 {
 			t.Errorf("%d exchanges", w.dialed())
 		}
+		if e := w.nodes[0].engine; !e.Near(w.nodes[1].addrs[0]) || e.Near(w.nodes[1].addrs[1]) {
+			t.Error("it does not know from where its peer calls")
+		}
 	})
 }
 

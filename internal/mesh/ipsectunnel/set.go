@@ -214,3 +214,16 @@ func (e *Engine) Handshake(k member.Key) error {
 
 // Receive says that nothing comes in but by the socket.
 func (e *Engine) Receive(member.Key, []byte) bool { return false }
+
+// Near reports whether a peer's path leads to an address: who calls from there is served before strangers.
+func (e *Engine) Near(a netip.Addr) bool {
+	a = a.Unmap()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.peers {
+		if p.line.Remote.Addr() == a {
+			return true
+		}
+	}
+	return false
+}
