@@ -198,16 +198,19 @@ func (k *Kernel) routeClashes(routes []netlink.Route, family int, want plan.Stat
 }
 
 // tunnels reports whether a link may be a tunnel's. One of another type bears our name
-// by chance, and is not ours; nor is one of WireGuard that another program has made.
+// by chance, and is not ours; nor is one of the kernel's engines that another program has made.
 func tunnels(l netlink.Link) bool {
-	if l.Type() == "wireguard" {
+	if staysAlone(l) {
 		return l.Attrs().Alias == plan.Alias
 	}
 	return slices.Contains([]string{"tuntap", "tun"}, l.Type())
 }
 
+// staysAlone reports whether a link is of an engine of the kernel, which needs no program.
+func staysAlone(l netlink.Link) bool { return slices.Contains([]string{"wireguard", "xfrm"}, l.Type()) }
+
 // InUse reports whether a program has the link open now. One of userspace that stays without a
-// program does not come from us, and of the kernel's WireGuard nobody can tell.
+// program does not come from us, and of the kernel's engines nobody can tell.
 func (k *Kernel) InUse() (bool, error) {
 	link, err := k.route.LinkByName(k.names.Link)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

@@ -15,7 +15,7 @@ import (
 
 // ours reports whether a link that has our name is ours.
 func (n Names) ours(l netlink.Link) bool {
-	return tunnels(l) && (!n.Former || l.Type() == "wireguard")
+	return tunnels(l) && (!n.Former || staysAlone(l))
 }
 
 // rule reports whether a rule is ours: it leads into our table, or is about our link.

@@ -26,6 +26,8 @@ import (
 const (
 	DefaultPort    = 51820
 	DefaultESPPort = 4500
+	// ipsecMTU is the default with IPsec: what ESP in UDP over IPv6 leaves of 1,500 bytes.
+	ipsecMTU = 1418
 )
 
 // The engines.
@@ -218,6 +220,9 @@ func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
 // options reads what topology plans with. What it refuses of them has the name of the field.
 func (r reading) options(raw v1alpha1.MeshOptions) topology.Options {
 	o := topology.Defaults()
+	if raw.Engine == IPsec {
+		o.MTU = ipsecMTU
+	}
 	o.Link, o.Filter, o.Bypass = cmp.Or(raw.Link, o.Link), cmp.Or(raw.Filter, o.Filter), raw.Bypass
 	o.MTU, o.Table, o.Rule = or(raw.MTU, o.MTU), or(raw.Table, o.Table), or(raw.Rule, o.Rule)
 	for _, m := range []struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 )
@@ -14,20 +15,26 @@ import (
 func at(s string) path.Path { return path.Path{Addr: netip.MustParseAddrPort(s)} }
 
 func TestTunnelMTU(t *testing.T) {
+	wg := member.WireGuard
 	for _, c := range []struct {
+		by   member.Engine
 		via  path.Path
 		size int
 		want int
 	}{
-		{at("192.0.2.1:1"), 1500, 1440},
-		{at("[2001:db8::1]:1"), 1500, 1408}, // 1,420, and no packet is filled up beyond it
-		{at("192.0.2.1:1"), 1380, 1312},
-		{at("192.0.2.1:1"), 1280, 1216},
-		{at("192.0.2.1:1"), 0, 0},
-		{path.Path{Relay: "h"}, 1500, 0},
-		{path.Path{}, 1500, 0},
+		{wg, at("192.0.2.1:1"), 1500, 1440},
+		{wg, at("[2001:db8::1]:1"), 1500, 1408}, // 1,420, and no packet is filled up beyond it
+		{wg, at("192.0.2.1:1"), 1380, 1312},
+		{wg, at("192.0.2.1:1"), 1280, 1216},
+		{wg, at("192.0.2.1:1"), 0, 0},
+		{wg, path.Path{Relay: "h"}, 1500, 0},
+		{wg, path.Path{}, 1500, 0},
+		{member.IPsec, at("192.0.2.1:1"), 1500, 1438}, // 1,500 with 28 of IP and UDP, 32 of ESP and 2 of its trailer
+		{member.IPsec, at("[2001:db8::1]:1"), 1500, 1418},
+		{member.IPsec, at("192.0.2.1:1"), 1280, 1218},
+		{member.IPsec, at("192.0.2.1:1"), 0, 0},
 	} {
-		if got := tunnelMTU(c.via, c.size); got != c.want {
+		if got := tunnelMTU(c.by, c.via, c.size); got != c.want {
 			t.Errorf("%v, %d: %d, not %d", c.via, c.size, got, c.want)
 		}
 	}

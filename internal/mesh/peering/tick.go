@@ -189,7 +189,7 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	if was != "" && wasDown != (state == path.Down) {
 		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "path", via.String())
 	}
-	if wasDown != (state == path.Down) || tunnelMTU(via, size) != tunnelMTU(x.via, x.size) {
+	if wasDown != (state == path.Down) || p.mtu(via, size) != p.mtu(x.via, x.size) {
 		p.health.Store(true)
 		p.news.Ring()
 	}
@@ -206,14 +206,23 @@ func kindOf(w path.Path) string {
 	return "relayed"
 }
 
-// tunnelMTU is what remains within WireGuard of an IP packet that passes a path. WireGuard
-// fills packets up to 16 bytes as far as the link's MTU allows, which is the larger one.
-func tunnelMTU(w path.Path, size int) int {
+func (p *Peering) mtu(w path.Path, size int) int { return tunnelMTU(p.parts.Encrypts, w, size) }
+
+// tunnelMTU is what remains within a tunnel of an IP packet that passes a path.
+func tunnelMTU(by member.Engine, w path.Path, size int) int {
 	if size == 0 || !w.Direct() {
 		return 0
 	}
+	in := size - header(w)
+	if by == member.IPsec {
+		// ESP has SPI and sequence number, an IV and a check value (RFC 4106 sections 3 and 6), and fills packets and its
+		// trailer of 2 bytes up to 4 (RFC 4303 section 2.4).
+		const esp, iv, check, trailer = 8, 8, 16, 2
+		return (in-esp-iv-check)/4*4 - trailer
+	}
+	// WireGuard fills packets up to 16 bytes as far as the link's MTU allows, which is the larger one.
 	const wireGuard = 32
-	return (size - header(w) - wireGuard) / 16 * 16
+	return (in - wireGuard) / 16 * 16
 }
 
 // header is what IP and UDP take.

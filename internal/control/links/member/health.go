@@ -59,7 +59,7 @@ func (h health) into(s *objects.ClusterNodeStatus, before []metav1.Condition, wa
 	}
 	s.Tunnels = fmt.Sprintf("%d/%d", h.up, h.all)
 	if s.Engine = h.engines; s.Engine != "" {
-		s.EngineReason = engineReason(wanted)
+		s.EngineReason = engineReason(wanted, h.engines)
 	}
 	c := metav1.Condition{Type: objects.ConditionTunnelsUp, Status: metav1.ConditionTrue, Reason: objects.ReasonInForce,
 		Message: fmt.Sprintf("packets pass through every tunnel, of %d", h.all),
@@ -93,14 +93,16 @@ func cutOff(f *share.Facts, cluster string, reported map[string]health) {
 	}
 }
 
-func engineReason(wanted string) string {
-	switch wanted {
-	case v1alpha1.LinkIPsec:
-		return "spec.engine of the Cluster is ipsec, which is not there yet: WireGuard is used"
-	case v1alpha1.LinkWireGuard:
-		return "spec.engine of the Cluster is wireguard"
+// engineReason is why a node uses the engines that it uses.
+func engineReason(wanted, used string) string {
+	ipsec := used == v1alpha1.LinkIPsec
+	switch {
+	case wanted == v1alpha1.LinkIPsec && !ipsec, wanted == v1alpha1.LinkWireGuard && ipsec:
+		return "spec.engine of the Cluster is " + wanted + "; mesh.engine of the node says otherwise, and counts"
+	case wanted == v1alpha1.LinkIPsec || wanted == v1alpha1.LinkWireGuard:
+		return "spec.engine of the Cluster is " + wanted
 	}
-	return "spec.engine of the Cluster is auto, and WireGuard is what all nodes have"
+	return "spec.engine of the Cluster is auto: mesh.engine of the node's configuration counts"
 }
 
 // tunnelsOf is what a status says of tunnels, as one value.

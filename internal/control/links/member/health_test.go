@@ -64,10 +64,11 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: later it is %+v", name, later)
 		}
 	}
-	for wanted, want := range map[string]string{v1alpha1.LinkAuto: "auto", "": "auto", v1alpha1.LinkWireGuard: "is wireguard",
-		v1alpha1.LinkIPsec: "not there yet"} {
-		if got := engineReason(wanted); !strings.Contains(got, want) {
-			t.Errorf("%q: %s", wanted, got)
+	for _, c := range [][3]string{{"", "wireguard", "is auto"}, {v1alpha1.LinkAuto, "ipsec", "is auto"},
+		{v1alpha1.LinkWireGuard, "wireguard", "is wireguard"}, {v1alpha1.LinkWireGuard, "ipsec", "says otherwise"},
+		{v1alpha1.LinkIPsec, "ipsec", "is ipsec"}, {v1alpha1.LinkIPsec, "wireguard", "says otherwise"}} {
+		if got := engineReason(c[0], c[1]); !strings.Contains(got, c[2]) {
+			t.Errorf("%q with %q: %s", c[0], c[1], got)
 		}
 	}
 }
