@@ -29,16 +29,16 @@ func clashing(all []doubled.Claim) map[reach.Name]string {
 
 // because names the cluster of the node that counts, and says why that one does.
 func because(why doubled.Why, c, holder *doubled.Claim) string {
-	const of = "cluster %s, "
+	const of, second = "cluster %s, ", "which was there in the same second, and whose "
 	switch why {
 	case doubled.Own:
 		return "this cluster"
 	case doubled.Accepted:
 		return fmt.Sprintf(of+"which is accepted, and cluster %s is not", holder.Cluster, c.Cluster)
 	case doubled.Noted:
-		return fmt.Sprintf(of+"which was there in the same second, and whose order the host cluster has noted", holder.Cluster)
+		return fmt.Sprintf(of+second+"order the host cluster has noted", holder.Cluster)
 	case doubled.Named:
-		return fmt.Sprintf(of+"which was there in the same second, and whose name comes first", holder.Cluster)
+		return fmt.Sprintf(of+second+"name comes first", holder.Cluster)
 	}
 	return fmt.Sprintf(of+"which was there before", holder.Cluster)
 }
