@@ -75,6 +75,7 @@ func withoutEffects() []Package {
 		{"internal/link/invite", Deciders, false, "join lines, and what a new link waits for"},
 		{"internal/link/kosmos", Deciders, false, "objects of Kosmos to those of linked clusters"},
 		{"internal/link/accept", Deciders, false, "linked clusters to those whose ranges are accepted"},
+		{"internal/link/doubled", Deciders, true, "claims of nodes to the one that counts: hosts and nodes decide alike"},
 		{"internal/link/reach", Deciders, true, "linked clusters to the nodes by which their ranges are reached"},
 		{"internal/link/check", Deciders, true, "what a node has measured to what is well, what is not, and what to do"},
 		{"internal/link/explain", Deciders, true, "linked clusters and an address to the nodes on the way, there and back"},

@@ -28,7 +28,7 @@ var linksBoundPolicy string
 func linksRights() []roleRule {
 	return []roleRule{
 		{[]string{"tombolo.dev"}, []string{"clusters", "clusternodes"}, nil, []string{"list", "watch"}},
-		{[]string{"tombolo.dev"}, []string{"clusters/status"}, nil, []string{"patch"}},
+		{[]string{"tombolo.dev"}, []string{"clusters/status", "clusternodes"}, nil, []string{"patch"}},
 		{[]string{"events.k8s.io"}, []string{"events"}, nil, []string{"create", "patch"}},
 	}
 }

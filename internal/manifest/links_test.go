@@ -21,7 +21,7 @@ func TestLinkHost(t *testing.T) {
 	for part, times := range map[string]int{
 		"name: tombolo-links\n": 1, "kind: ValidatingAdmissionPolicy\n": 2, "kind: ValidatingAdmissionPolicyBinding\n": 2,
 		"name: tombolo-link-member\n": 3, "name: tombolo-link-member-c1\n": 1, "name: tombolo-link-member-c2\n": 1,
-		"resources: [clusters/status]": 1, "resources: [clusternodes, nodeconfigs]": 2, "failurePolicy: Fail\n": 3,
+		"resources: [clusters/status, clusternodes]": 1, "resources: [clusternodes, nodeconfigs]": 2, "failurePolicy: Fail\n": 3,
 		"system:serviceaccount:tombolo-links:": 2, "parameterNotFoundAction: Deny": 1, "    name: tombolo-link-bound\n    namespace: tombolo-links\n": 1, "resources: [nodeconfigs]": 0,
 	} {
 		if n := strings.Count(text, part); n != times {

@@ -31,3 +31,8 @@ const AnnotationVersion = "tombolo.dev/version"
 
 // AnnotationCreated is on a copy of a ClusterNode when the host cluster got the original. Nodes read it.
 const AnnotationCreated = "tombolo.dev/created"
+
+// AnnotationOrder is on a ClusterNode of the host cluster, and on its copies: which of those that were created within
+// one second was there first, as the resourceVersion with which the host's controller saw it first. No member can write
+// it at the host cluster, and nodes read it.
+const AnnotationOrder = "tombolo.dev/order"

@@ -44,6 +44,7 @@ type Cluster struct {
 type Node struct {
 	Name    string
 	Created time.Time
+	Order   uint64         // of its object among those of one second; 0: it is not noted
 	Pods    []netip.Prefix // by its cluster's own addresses
 	Overlay []netip.Addr
 	Key     string // public

@@ -180,3 +180,23 @@ func TestAWinnerThatIsRefusedKeepsNobodyOut(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestDoubledAsNodesSeeIt: the host warns of the node that does not count, by order within a second, and not of one
+// against a node whose cluster is refused.
+func TestDoubledAsNodesSeeIt(t *testing.T) {
+	in := []accept.Cluster{cluster("a", 1, "10.1.0.0/16 n@k1"), cluster("b", 1, "10.2.0.0/16 m@k1")}
+	for what, c := range map[string]struct {
+		a, b uint64
+		who  int
+	}{"no order": {0, 0, 1}, "the second is first": {9, 8, 0}, "one has an order": {0, 8, 0}} {
+		in[0].Nodes[0].Order, in[1].Nodes[0].Order = c.a, c.b
+		v := accept.Decide(in)
+		if len(v[c.who].Warnings) != 1 || len(v[1-c.who].Warnings) != 0 {
+			t.Errorf("%s: %+v", what, v)
+		}
+	}
+	in[0].Broken, in[0].Nodes[0].Order = "its spec cannot be read", 1
+	if v := accept.Decide(in); len(v[0].Warnings) != 1 || len(v[1].Warnings) != 0 {
+		t.Errorf("a cluster that is refused: %+v", v)
+	}
+}

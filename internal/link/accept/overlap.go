@@ -5,9 +5,10 @@ package accept
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/link/doubled"
 )
 
 // The strengths of claims.
@@ -135,43 +136,29 @@ func (d *decision) between(a, b *claim) conflict {
 }
 
 // doubled warns about nodes of two clusters that have the same key or address: packets for one of them would be the
-// other one's. The later one is named.
+// other one's. The one that does not count at nodes is named.
 func (d *decision) doubled() {
-	type owner struct {
-		cluster int
-		node    *Node
-	}
-	keys, addresses := map[string]owner{}, map[netip.Addr]owner{}
-	var all []owner
+	var all []doubled.Claim
+	var of []int // the cluster of each
 	for i := range d.clusters {
-		for k := range d.clusters[i].Nodes {
-			all = append(all, owner{i, &d.clusters[i].Nodes[k]})
+		c, accepted := &d.clusters[i], d.verdict(i).Accepted
+		for _, n := range c.Nodes {
+			all = append(all, doubled.Claim{Cluster: c.Name, Node: n.Name, Accepted: accepted, Created: n.Created,
+				Order: n.Order, Key: n.Key, Addresses: n.Overlay})
+			of = append(of, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b owner) int {
-		return cmp.Or(a.node.Created.Compare(b.node.Created), cmp.Compare(a.cluster, b.cluster),
-			strings.Compare(a.node.Name, b.node.Name))
-	})
 	told := map[int]int{}
-	look := func(o, before owner, what string, value any) {
-		if before.cluster != o.cluster && told[o.cluster] < mostWarnings {
-			told[o.cluster]++
-			d.warn(o.cluster, fmt.Sprintf("node %s of cluster %s has the %s of node %s of cluster %s, %v", o.node.Name,
-				d.clusters[o.cluster].Name, what, before.node.Name, d.clusters[before.cluster].Name, value))
+	for _, l := range doubled.Find(all) {
+		c, holder, what := &all[l.Claim], &all[l.Holder], "public key"
+		if told[of[l.Claim]]++; told[of[l.Claim]] > mostWarnings {
+			continue
 		}
-	}
-	for _, o := range all {
-		if before, there := keys[o.node.Key]; there {
-			look(o, before, "public key", o.node.Key)
-		} else if o.node.Key != "" {
-			keys[o.node.Key] = o
+		value := c.Key
+		if l.Address.IsValid() {
+			what, value = "address", l.Address.String()
 		}
-		for _, a := range o.node.Overlay {
-			if before, there := addresses[a]; there {
-				look(o, before, "address", a)
-			} else {
-				addresses[a] = o
-			}
-		}
+		d.warn(of[l.Claim], fmt.Sprintf("node %s of cluster %s has the %s of node %s of cluster %s, %s", c.Node, c.Cluster,
+			what, holder.Node, holder.Cluster, value))
 	}
 }

@@ -5,48 +5,47 @@ package federation
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/tombolo-io/tombolo/internal/base/member"
-	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/link/doubled"
 )
 
-// TestDoubled: whoever is there first counts, and the own cluster before all others.
-func TestDoubled(t *testing.T) {
-	const self = "own"
-	node := func(cluster, node string, at int64, key byte, overlays ...string) claim {
-		c := claim{Name: reach.Name{Cluster: cluster, Node: node}, counts: cluster != "refused", created: time.Unix(at, 0)}
-		if key != 0 {
-			c.key = member.Key{key}
-		}
-		for _, o := range overlays {
-			c.overlays = append(c.overlays, netip.MustParseAddr(o))
-		}
+// TestClashing: it is said of a node which other one counts, and why.
+func TestClashing(t *testing.T) {
+	own := doubled.Claim{Cluster: "own", Node: "n", Own: true, Accepted: true, Created: time.Unix(7, 0), Key: "k"}
+	early := doubled.Claim{Cluster: "b", Node: "n", Accepted: true, Created: time.Unix(7, 0), Key: "k"}
+	late := doubled.Claim{Cluster: "c", Node: "n", Accepted: true, Created: time.Unix(7, 0), Key: "k"}
+	with := func(c doubled.Claim, change func(*doubled.Claim)) doubled.Claim {
+		change(&c)
 		return c
 	}
+	address := func(c *doubled.Claim) { c.Key, c.Addresses = "", []netip.Addr{netip.MustParseAddr("fd00::1")} }
 	for name, c := range map[string]struct {
-		all  []claim
-		want string
+		holder, other doubled.Claim
+		want          string
 	}{
-		"all differ":         {[]claim{node("a", "x", 1, 1, "fd00::1"), node("b", "x", 2, 2, "fd00::2")}, "map[]"},
-		"the later key":      {[]claim{node("a", "x", 2, 1), node("b", "y", 1, 1)}, "map[a.x:it has the key of node y of cluster b, which was there before]"},
-		"the later address":  {[]claim{node("a", "x", 2, 1, "fd00::1"), node("b", "y", 1, 2, "fd00::1")}, "map[a.x:it has the address fd00::1 in the mesh of node y of cluster b, which was there before]"},
-		"at the same time":   {[]claim{node("b", "x", 1, 1), node("a", "y", 1, 1)}, "map[b.x:it has the key of node y of cluster a, which was there before]"},
-		"the own, and later": {[]claim{node("a", "x", 1, 1), node(self, "y", 2, 1)}, "map[a.x:it has the key of node y of this cluster]"},
-		"in one cluster":     {[]claim{node("a", "x", 1, 1), node("a", "y", 2, 1)}, "map[]"},
-		"of a refused cluster, and older": {[]claim{node("refused", "x", 1, 1, "fd00::1"), node("b", "y", 2, 1), node("c", "z", 3, 2, "fd00::1")},
-			"map[refused.x:it has the key of node y of cluster b, which was there before]"},
-		"without a key": {[]claim{node("a", "x", 1, 0), node("b", "y", 2, 0)}, "map[]"},
-		"refused, and claims more": {[]claim{node("a", "x", 1, 1), node("b", "y", 2, 1, "fd00::7"), node("c", "z", 3, 3, "fd00::7")},
-			"map[b.y:it has the key of node x of cluster a, which was there before]"},
+		"of this cluster": {own, early, "map[b.n:it has the key of node n of this cluster]"},
+		"accepted": {early, with(late, func(c *doubled.Claim) { c.Accepted = false }),
+			"map[c.n:it has the key of node n of cluster b, which is accepted, and cluster c is not]"},
+		"before": {early, with(late, func(c *doubled.Claim) { c.Created = time.Unix(8, 0) }),
+			"map[c.n:it has the key of node n of cluster b, which was there before]"},
+		"by order": {with(late, func(c *doubled.Claim) { c.Order = 9 }), with(early, func(c *doubled.Claim) { c.Order = 10 }),
+			"map[b.n:it has the key of node n of cluster c, which was there before]"},
+		"one has an order": {with(late, func(c *doubled.Claim) { c.Order = 9 }), early, "map[b.n:it has the key of node n of " +
+			"cluster c, which was there in the same second, and whose order the host cluster has noted]"},
+		"by name": {early, late, "map[c.n:it has the key of node n of cluster b, which was there in the same second, and " +
+			"whose name comes first]"},
+		"an address": {with(own, address), with(early, address),
+			"map[b.n:it has the address fd00::1 in the mesh of node n of this cluster]"},
+		"both": {with(own, func(c *doubled.Claim) { k := c.Key; address(c); c.Key = k }),
+			with(early, func(c *doubled.Claim) { k := c.Key; address(c); c.Key = k }),
+			"map[b.n:it has the key of node n of this cluster]"},
 	} {
-		for range 2 {
-			if got := fmt.Sprint(doubled(self, c.all)); got != c.want {
+		for _, all := range [][]doubled.Claim{{c.holder, c.other}, {c.other, c.holder}} {
+			if got := fmt.Sprint(clashing(all)); got != c.want {
 				t.Errorf("%s: %s, want %s", name, got, c.want)
 			}
-			slices.Reverse(c.all) // in which order they come does not matter
 		}
 	}
 }

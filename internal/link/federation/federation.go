@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/discovery/discoveryclient"
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
+	"github.com/tombolo-io/tombolo/internal/link/doubled"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
 )
 
@@ -52,16 +53,22 @@ type statedNode struct {
 	reach.Node
 	said    roster.Said
 	created time.Time
+	order   uint64 // that the host cluster has noted; 0: none
 }
 
 // claim is what the node says is its own.
 //
-//	counts: its cluster does
-func (n statedNode) claim(counts bool) claim {
-	c := claim{Name: n.Name, counts: counts, created: n.created, key: n.Key}
+//	self: the own cluster
+//	accepted: its cluster is
+func (n statedNode) claim(self string, accepted bool) doubled.Claim {
+	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: accepted,
+		Created: n.created, Order: n.order}
+	if !n.Key.IsZero() {
+		c.Key = n.Key.String()
+	}
 	for _, a := range []netip.Addr{n.said.Facts.Overlay4, n.said.Facts.Overlay6} {
 		if a.IsValid() {
-			c.overlays = append(c.overlays, a)
+			c.Addresses = append(c.Addresses, a)
 		}
 	}
 	return c
@@ -165,16 +172,16 @@ func (f *Federation) decideLocked() {
 		pods[c.value.Name] = c.value.Pods
 	}
 	nodes := f.nodes.goodLocked()
-	claims := make([]claim, 0, len(nodes))
+	claims := make([]doubled.Claim, 0, len(nodes))
 	for _, n := range nodes {
 		node := n.value.Node
 		node.Pods = within(node.Pods, pods[node.Cluster])
 		view.Nodes = append(view.Nodes, node)
-		_, counts := pods[n.value.Cluster]
-		claims = append(claims, n.value.claim(counts))
+		_, accepted := pods[n.value.Cluster]
+		claims = append(claims, n.value.claim(f.o.Self.Cluster, accepted))
 	}
 	var said []roster.Said
-	clashes, why := map[string]error{}, doubled(f.o.Self.Cluster, claims)
+	clashes, why := map[string]error{}, clashing(claims)
 	for i, n := range nodes {
 		view.Nodes[i].Doubled = why[n.value.Name]
 		switch name := n.value.Name; {

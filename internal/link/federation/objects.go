@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -58,6 +59,8 @@ type nodeObject struct {
 		Annotations struct {
 			// Created is, of a copy, when the host cluster got the original. A member cannot write it there.
 			Created string `json:"tombolo.dev/created,omitempty"` // AnnotationCreated of the member's controller
+			// Order is which of those of one second the host cluster got first. No member can write it there.
+			Order string `json:"tombolo.dev/order,omitempty"` // AnnotationOrder of the host's controller
 		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
@@ -191,6 +194,7 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 	if at, err := time.Parse(time.RFC3339, o.Metadata.Annotations.Created); err == nil {
 		n.created = at
 	}
+	n.order, _ = strconv.ParseUint(o.Metadata.Annotations.Order, 10, 64) // 0: an older controller notes none
 	// It is no Node of this cluster, whatever Nodes here are called.
 	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
 	return n, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/link/doubled"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
 )
 
@@ -16,7 +17,7 @@ import (
 //
 //	clusters, nodes: JSON of Clusters and ClusterNodes
 func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
-	var claims []claim
+	var claims []doubled.Claim
 	pods := map[string][]netip.Prefix{}
 	for _, raw := range clusters {
 		c, err := readCluster(raw)
@@ -35,10 +36,10 @@ func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
 		}
 		n.Pods = within(n.Pods, pods[n.Cluster])
 		v.Nodes = append(v.Nodes, n.Node)
-		_, counts := pods[n.Cluster]
-		claims = append(claims, n.claim(counts))
+		_, accepted := pods[n.Cluster]
+		claims = append(claims, n.claim("", accepted))
 	}
-	why := doubled("", claims)
+	why := clashing(claims)
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		if n.Doubled = why[n.Name]; n.Doubled != "" {

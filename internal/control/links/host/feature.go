@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package host accepts or refuses the ranges of linked clusters, in the host cluster. It writes of a Cluster what its
-// member must not: the condition RangesAccepted, and the ranges for which it is true. It knows no member.
+// member must not: the condition RangesAccepted, and the ranges for which it is true; and on ClusterNodes the order in
+// which they came. It knows no member.
 package host
 
 import (
@@ -28,6 +29,7 @@ func Feature() manager.Feature {
 		return h.Add(leader{h, kinds.New(h), &loop{
 			log: h.Log, told: telemetry.NewLinkHost(h.Metrics), reader: h.GetCache(), status: h.GetClient().Status(),
 			wake: watch.NewLoop(gather), apply: h.GetClient().Apply, version: h.Version, hearing: hearing{},
+			orders: newOrders(h.GetClient().Patch),
 			say: func(about client.Object, warning bool, reason, note string) {
 				kind := corev1.EventTypeNormal
 				if warning {
@@ -64,6 +66,9 @@ func (x leader) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := x.loop.orders.follow(ctx, x.host.GetCache(), x.loop.wake.Wake); err != nil {
+		return err
+	}
 	if x.host.GetCache().WaitForCacheSync(ctx) {
 		x.loop.run(ctx)
 	}
@@ -78,7 +83,9 @@ func same(old, next client.Object) bool {
 	a, ok := old.(*objects.Cluster)
 	b, is := next.(*objects.Cluster)
 	if !ok || !is {
-		return old.GetAnnotations()[objects.AnnotationVersion] == next.GetAnnotations()[objects.AnnotationVersion]
+		was, is := old.GetAnnotations(), next.GetAnnotations()
+		return was[objects.AnnotationVersion] == is[objects.AnnotationVersion] &&
+			was[objects.AnnotationOrder] == is[objects.AnnotationOrder]
 	}
 	read := func(c *objects.Cluster) []any {
 		out := []any{c.Status.PodCIDRs, c.Status.ServiceCIDRs, c.Status.Mapped, c.Status.Accepted}

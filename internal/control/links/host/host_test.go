@@ -179,7 +179,7 @@ func BenchmarkPass(b *testing.B) {
 		}
 	}
 	l := &loop{log: slog.New(slog.DiscardHandler), told: telemetry.NewLinkHost(prometheus.NewRegistry()), reader: &s, status: &s,
-		say: func(client.Object, bool, string, string) {}, hearing: hearing{},
+		say: func(client.Object, bool, string, string) {}, hearing: hearing{}, orders: newOrders(nil),
 		apply: func(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error { return nil }}
 	if !l.pass(b.Context()) || s.writes != 100 {
 		b.Fatal(s.writes, " writes")

@@ -19,6 +19,7 @@ const cluster = `{apiVersion: tombolo.dev/v1alpha1, kind: Cluster, metadata: {na
 // TestThreeClustersOfAHost: members say what their clusters have, and the host's controller accepts or refuses it.
 func TestThreeClustersOfAHost(t *testing.T) {
 	x := start(t)
+	t.Run("order", x.order)
 	t.Run("attacks", x.attacks)
 	t.Run("a version", x.versions)
 	t.Run("many nodes", x.many)

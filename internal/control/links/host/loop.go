@@ -43,6 +43,7 @@ type loop struct {
 
 	bounded []string // the clusters that get no further nodes, as it was written last; nil: it was not
 	hearing hearing
+	orders  *orders
 }
 
 // run does passes until ctx ends.
@@ -97,10 +98,25 @@ func (l *loop) pass(parent context.Context) bool {
 			l.say(c.DeepCopy(), tell.warning, tell.reason, tell.note)
 		}
 	}
+	if !l.order(ctx, nodes.Items) {
+		fine = false
+	}
 	l.told.Clusters.Set(float64(len(clusters.Items)))
 	l.told.Refused.Set(float64(refused))
 	l.told.Warnings.Set(float64(warnings))
 	return fine
+}
+
+// order notes in which order nodes came, and reports whether that succeeded.
+func (l *loop) order(ctx context.Context, nodes []objects.ClusterNode) bool {
+	changed, err := l.orders.write(ctx, nodes)
+	if changed { // which the cache has soon
+		l.wake.Wake()
+	}
+	if err != nil {
+		l.log.Warn("the order of nodes cannot be noted", broken(err)...)
+	}
+	return err == nil
 }
 
 // write applies what this package writes of a status. An object that is gone, or another one of its name, is judged

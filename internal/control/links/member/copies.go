@@ -81,8 +81,10 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	if have.GetUID() == want.GetUID() {
 		return c, false
 	}
-	created := createdAt(want)[objects.AnnotationCreated]
-	dated := created == "" || have.GetAnnotations()[objects.AnnotationCreated] == created
+	marks, dated := createdAt(want), true
+	for _, mark := range []string{objects.AnnotationCreated, objects.AnnotationOrder} {
+		dated = dated && (marks == nil || have.GetAnnotations()[mark] == marks[mark])
+	}
 	if !isCopy(have) || !dated || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
 		c.spec = spec[0]
 	}
@@ -92,14 +94,18 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	return c, c.spec != nil || c.status != nil
 }
 
-// createdAt says of a ClusterNode since when the host cluster has it: of two nodes with one key the first counts, which
-// copies that are made at the same time cannot tell.
+// createdAt says of a ClusterNode since when the host cluster has it, and in which order it got those of one second: of
+// two nodes with one key the first counts, which copies that are made at the same time cannot tell.
 func createdAt(o metav1.Object) map[string]string {
 	at := o.GetCreationTimestamp()
 	if _, node := o.(*objects.ClusterNode); !node || at.IsZero() {
 		return nil
 	}
-	return map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}
+	out := map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}
+	if order := o.GetAnnotations()[objects.AnnotationOrder]; order != "" {
+		out[objects.AnnotationOrder] = order
+	}
+	return out
 }
 
 // warned is what the host cluster has, or had, with the condition that it is not reached.

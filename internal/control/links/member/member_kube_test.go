@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
@@ -130,6 +132,24 @@ func TestMembersOfAHost(t *testing.T) {
 	}
 }
 
+// ordered: copies have the order that the host's controller notes, and what a member writes later leaves it there.
+func (f *federation) ordered(t *testing.T) {
+	n := &objects.ClusterNode{ObjectMeta: metav1.ObjectMeta{Name: "b.b1"}}
+	text := []byte(`{"metadata":{"annotations":{"tombolo.dev/order":"77"}}}`)
+	if err := f.host.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, text)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*api{f.a, f.b} {
+		eventually(t, "the order in "+x.name, func() string {
+			err := x.Get(t.Context(), client.ObjectKey{Name: "b.b1"}, n)
+			if got := n.Annotations; err != nil || got[objects.AnnotationOrder] != "77" || got[objects.AnnotationCreated] == "" {
+				return fmt.Sprint(got, err)
+			}
+			return ""
+		})
+	}
+}
+
 func (f *federation) nodesAppear(t *testing.T) {
 	var gateway string
 	eventually(t, "a gateway", func() string {
@@ -142,6 +162,7 @@ func (f *federation) nodesAppear(t *testing.T) {
 	want := "a.a1 Ready, a.a2 Ready, b.b1 Ready"
 	want = strings.Replace(want, gateway+" Ready", gateway+" Ready gateway", 1)
 	f.has(t, "all nodes everywhere", want, f.host, f.a, f.b)
+	f.ordered(t)
 	eventually(t, "the clusters are ready", func() string {
 		for _, x := range []*api{f.host, f.a, f.b} {
 			for _, name := range []string{"a", "b"} {

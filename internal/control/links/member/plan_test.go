@@ -91,6 +91,19 @@ func TestCopiedCreation(t *testing.T) {
 	if got := said(copied(there, own, "b")); got != "" {
 		t.Errorf("it says it already: %s", got)
 	}
+	ordered := map[string]string{objects.AnnotationCreated: want[objects.AnnotationCreated], objects.AnnotationOrder: "77"}
+	there.nodes["a.x"].Annotations = map[string]string{objects.AnnotationOrder: "77", "x": "y"}
+	if got := copied(there, own, "b"); said(got) != "ClusterNode a.x spec" || !maps.Equal(got[0].annotations, ordered) {
+		t.Errorf("with an order: %s, %+v", said(got), got)
+	}
+	own.nodes["a.x"].Annotations = ordered
+	if got := said(copied(there, own, "b")); got != "" {
+		t.Errorf("it has the order already: %s", got)
+	}
+	there.nodes["a.x"].Annotations = nil
+	if got := copied(there, own, "b"); said(got) != "ClusterNode a.x spec" || !maps.Equal(got[0].annotations, want) {
+		t.Errorf("the order is gone: %s, %+v", said(got), got)
+	}
 }
 
 func TestStated(t *testing.T) {

@@ -57,6 +57,7 @@ func same(old, next client.Object) bool {
 	case *objects.ClusterNode:
 		n, ok := next.(*objects.ClusterNode)
 		return ok && o.Generation == n.Generation && maps.Equal(o.Labels, n.Labels) &&
+			o.Annotations[objects.AnnotationOrder] == n.Annotations[objects.AnnotationOrder] &&
 			equality.Semantic.DeepEqual(o.Status, n.Status)
 	case *objects.NodeConfig:
 		n, ok := next.(*objects.NodeConfig)
