@@ -192,7 +192,7 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 		return gone()
 	}
 	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id,
-		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Cipher: x.cipher,
+		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Sends: true, Cipher: x.cipher,
 		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
 	if err != nil {
 		return err

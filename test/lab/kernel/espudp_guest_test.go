@@ -139,7 +139,7 @@ func (s keyedStates) Receive(spi uint32, key keyexchange.Key) error {
 
 func (s keyedStates) Send(t keyexchange.Tunnel, key keyexchange.Key) error {
 	return s.add(ipsec.State{Name: ipsec.Name{To: s.to.Addr(), SPI: t.Out}, From: s.local, FromPort: espudp.Port,
-		ToPort: s.to.Port()}, key)
+		ToPort: s.to.Port(), Sends: true}, key)
 }
 
 func (s keyedStates) add(st ipsec.State, key keyexchange.Key) error {

@@ -152,6 +152,7 @@ func (e *ends) keys(family int, cipher ipsec.Cipher, udp bool) (names []ipsec.Na
 			st.FromPort, st.ToPort = ipsecPort, ipsecPort
 		}
 		far.do(e.t, func() error { return far.device.Add(st) })
+		st.Sends = true
 		s.do(e.t, func() error { return s.device.Add(st) })
 		names = append(names, st.Name)
 	}
@@ -449,7 +450,7 @@ func (e *ends) impostor() {
 	e.next++
 	st := ipsec.State{Name: ipsec.Name{To: b.outer[0], SPI: e.next}, Peer: 2, From: a.outer[0], Key: ipsec.NewKey(key)}
 	b.do(e.t, func() error { return b.device.Add(st) })
-	st.Peer = 1
+	st.Peer, st.Sends = 1, true
 	a.do(e.t, func() error { return a.device.Add(st) })
 	conn, err := a.pod.ListenUDP("udp", ":0")
 	if err != nil {

@@ -5,6 +5,7 @@
 package mesh
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -25,6 +26,15 @@ func TestIPsecEngine(t *testing.T) {
 	r := bareRig(t, l, g)
 	r.startDiscovery()
 	a, b, c := r.withEngine(0, meshconf.IPsec), r.withEngine(1, meshconf.IPsec), r.withEngine(2, meshconf.Userspace)
+	t.Cleanup(func() {
+		for _, n := range []*node{a, b} {
+			var stat []byte
+			err := n.host.Do(func() (err error) { stat, err = os.ReadFile("/proc/thread-self/net/xfrm_stat"); return err })
+			if t.Failed() {
+				t.Logf("%s (%v):\n%s", n.name, err, stat)
+			}
+		}
+	})
 	bare := map[*node]string{}
 	for _, n := range r.nodes {
 		bare[n] = r.traces(n.host)

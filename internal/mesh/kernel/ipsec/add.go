@@ -35,8 +35,10 @@ func (d *Device) Add(s State) error {
 	add(nl.XFRMA_ALG_AEAD, aead.Serialize())
 	add(nl.XFRMA_REPLAY_ESN_VAL, replay.Serialize())
 	add(nl.XFRMA_IF_ID, nl.Uint32Attr(d.s.ID))
-	add(nl.XFRMA_SET_MARK, nl.Uint32Attr(d.s.Mark))
-	add(nl.XFRMA_SET_MARK_MASK, nl.Uint32Attr(d.s.Mask))
+	if s.Sends && d.s.Mark != 0 {
+		add(nl.XFRMA_SET_MARK, nl.Uint32Attr(d.s.Mark))
+		add(nl.XFRMA_SET_MARK_MASK, nl.Uint32Attr(d.s.Mask))
+	}
 	if s.ToPort != 0 {
 		encap := nl.XfrmEncapTmpl{EncapType: uint16(netlink.XFRM_ENCAP_ESPINUDP), EncapSport: nl.Swap16(s.FromPort),
 			EncapDport: nl.Swap16(s.ToPort)}

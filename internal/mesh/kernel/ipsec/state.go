@@ -63,7 +63,10 @@ type State struct {
 	Key    Key
 	// FromPort and ToPort are those of ESP in UDP (RFC 3948). Zero: ESP has IP's protocol 50.
 	FromPort, ToPort uint16
-	Limits           Limits
+	// Sends says that packets leave by it, with the mark of the link. Those that come are to be routed by their inner
+	// addresses.
+	Sends  bool
+	Limits Limits
 }
 
 // Seen is what the kernel has of a state.
