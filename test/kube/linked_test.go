@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,7 +89,8 @@ func TestLinkedKube(t *testing.T) {
 		name string
 		do   func(*linkedWorld, *testing.T)
 	}{{"the host cluster", (*linkedWorld).host}, {"join", (*linkedWorld).join}, {"flows", (*linkedWorld).flow},
-		{"see", (*linkedWorld).see}, {"a gateway dies", (*linkedWorld).gatewayDies}, {"unjoin", (*linkedWorld).unjoin},
+		{"see", (*linkedWorld).see}, {"the host is restored", (*linkedWorld).restore},
+		{"a gateway dies", (*linkedWorld).gatewayDies}, {"unjoin", (*linkedWorld).unjoin},
 		{"another secret", (*linkedWorld).relink}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(w, t) }) {
 			return
@@ -378,43 +378,6 @@ func (w *linkedWorld) unjoin(t *testing.T) {
 	}
 	w.all = w.all[:2]
 	w.flow(t)
-}
-
-// relink has the clusters get another secret of the mesh: all are unlinked, and linked anew.
-func (w *linkedWorld) relink(t *testing.T) {
-	host, begin := w.all[0], time.Now()
-	secret := func(c *cluster) string {
-		return c.kubectl(t, "-n", "tombolo-link", "get", "secret", "tombolo-mesh-secret", "-o", "jsonpath={.data.secret}")
-	}
-	old := secret(host)
-	for _, c := range slices.Backward(w.all) {
-		out, err := c.link(t.Context(), "unjoin", c.Name, "--host-kubeconfig", host.AdminKubeconfig())
-		t.Logf("%v\n%s", err, out)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("unlinked after %v", time.Since(begin).Round(100*time.Millisecond))
-	for i := range w.all {
-		w.line(t, i)
-	}
-	var g sync.WaitGroup
-	for i, c := range w.all {
-		args := w.joinArgs(t, i)
-		g.Go(func() {
-			if out, err := c.link(t.Context(), args...); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
-	}
-	g.Wait()
-	for _, c := range w.all {
-		if now := secret(c); now == old || now != secret(host) {
-			t.Errorf("%s has the secret that it had, or another one than the others", c.Name)
-		}
-	}
-	w.flow(t)
-	t.Logf("unlinked, and linked anew, after %v", time.Since(begin).Round(100*time.Millisecond))
 }
 
 // explain shows what the clusters have.
