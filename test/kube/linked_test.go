@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +25,9 @@ import (
 type linkedWorld struct {
 	rig *rig.Rig
 	all []*cluster
-	// second is the public address of a second node of the last cluster.
-	second string
+	// elastic are the public addresses of the first nodes, and second that of a second node of the last cluster.
+	elastic [3]string
+	second  string
 }
 
 // viaHub is the cluster that reaches the host's API server through a port of the hub alone.
@@ -87,7 +89,9 @@ func TestLinkedKube(t *testing.T) {
 		name string
 		do   func(*linkedWorld, *testing.T)
 	}{{"the host cluster", (*linkedWorld).host}, {"join", (*linkedWorld).join}, {"flows", (*linkedWorld).flow},
-		{"see", (*linkedWorld).see}, {"a gateway dies", (*linkedWorld).gatewayDies}, {"unjoin", (*linkedWorld).unjoin}} {
+		{"see", (*linkedWorld).see}, {"the host is restored", (*linkedWorld).restore},
+		{"a gateway dies", (*linkedWorld).gatewayDies}, {"unjoin", (*linkedWorld).unjoin},
+		{"another secret", (*linkedWorld).relink}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(w, t) }) {
 			return
 		}
@@ -134,37 +138,20 @@ func (x *cluster) link(ctx context.Context, args ...string) (string, error) {
 func (w *linkedWorld) join(t *testing.T) {
 	host := w.all[0]
 	for i, c := range w.all {
-		begin := time.Now()
-		line := filepath.Join(w.rig.Dir, c.Name+".line")
-		server, more := host.Server(), []string(nil)
-		if i == viaHub {
-			server, more = w.through(t, c)
-		}
 		tokens := map[string]bool{}
 		for range 2 { // the second line voids the token to which the first one leads
-			out, err := host.link(t.Context(), append([]string{"token", c.Name, "--server", server, "--out", line}, more...)...)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			w.line(t, i)
 			tokens[host.kubectl(t, "-n", "tombolo-links", "get", "secret", c.Name, "-o", "jsonpath={.data.token}")] = true
 		}
 		if len(tokens) != 2 || tokens[""] {
 			t.Errorf("%s has the token of the first line, or none", c.Name)
 		}
-		first, second, err := c.Elastic(t.Context(), "51820")
-		if w.second = second; err != nil {
+		var err error
+		if w.elastic[i], w.second, err = c.Elastic(t.Context(), "51820"); err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"join", "@" + line, "--image", tomboloImage, "--wait", "60s", "--accept", "10.0.0.0/8",
-			"--map", "10.244.0.0/16=10.6" + fmt.Sprint(i) + ".0.0/16", "--map", "10.96.0.0/16=10.8" + fmt.Sprint(i) + ".0.0/16",
-			"--node-elastic-ip", rig.NodeName + "=" + first, "--cluster-pod-cidr", "10.244.0.0/16", "--cni", "other",
-			"--use-external-apiserver"}
-		if i == 2 {
-			args = append(args, "--network-type", "gateway")
-		}
-		if i == viaHub {
-			args = append(args, "--server", host.Server())
-		}
+		args := w.joinArgs(t, i)
+		begin := time.Now()
 		out, err := c.link(t.Context(), args...)
 		t.Logf("%s joined after %v:\n%s", c.Name, time.Since(begin).Round(100*time.Millisecond), out)
 		if err != nil {
@@ -176,8 +163,40 @@ func (w *linkedWorld) join(t *testing.T) {
 	}
 }
 
-// through has a cluster reach the host's API server through a port of the hub: it gives the address of its agent's
-// Service, and what a line needs besides. (There is no DNS.)
+func (w *linkedWorld) lineOf(c *cluster) string { return filepath.Join(w.rig.Dir, c.Name+".line") }
+
+// line makes the line of the i-th cluster.
+func (w *linkedWorld) line(t *testing.T, i int) {
+	t.Helper()
+	host, c := w.all[0], w.all[i]
+	server, more := host.Server(), []string(nil)
+	if i == viaHub {
+		server, more = w.through(t, c)
+	}
+	out, err := host.link(t.Context(), append([]string{"token", c.Name, "--server", server, "--out", w.lineOf(c)}, more...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// joinArgs are those of the i-th cluster, which can join by them until the test ends.
+func (w *linkedWorld) joinArgs(t *testing.T, i int) []string {
+	t.Helper()
+	args := []string{"join", "@" + w.lineOf(w.all[i]), "--image", tomboloImage, "--wait", "60s", "--accept", "10.0.0.0/8",
+		"--map", "10.244.0.0/16=10.6" + fmt.Sprint(i) + ".0.0/16", "--map", "10.96.0.0/16=10.8" + fmt.Sprint(i) + ".0.0/16",
+		"--node-elastic-ip", rig.NodeName + "=" + w.elastic[i], "--cluster-pod-cidr", "10.244.0.0/16", "--cni", "other",
+		"--use-external-apiserver"}
+	if i == 2 {
+		args = append(args, "--network-type", "gateway")
+	}
+	if i == viaHub {
+		args = append(args, "--server", w.all[i].forwards(t))
+	}
+	return args
+}
+
+// through has a cluster reach the host's API server through a port of the hub: it gives the name of its agent's Service,
+// and what a line needs besides.
 func (w *linkedWorld) through(t *testing.T, c *cluster) (server string, flags []string) {
 	t.Helper()
 	host := w.all[0]
@@ -191,7 +210,26 @@ func (w *linkedWorld) through(t *testing.T, c *cluster) (server string, flags []
 	}
 	at := strings.TrimSpace(c.kubectl(t, "-n", rig.AgentNamespace, "get", "service", "tombolo-agent", "-o",
 		"jsonpath={.spec.clusterIP}"))
-	return "https://" + at + ":6443", []string{"--tls-server-name", name}
+	if err := c.Resolve(t.Context(), "tombolo-agent."+rig.AgentNamespace+".svc.cluster.local="+at); err != nil {
+		t.Fatal(err)
+	}
+	return "https://tombolo-agent." + rig.AgentNamespace + ".svc:6443", []string{"--tls-server-name", name}
+}
+
+// forwards has the machine where a cluster joins reach the port of the hub, until the test ends.
+func (x *cluster) forwards(t *testing.T) (url string) {
+	t.Helper()
+	out := newLines()
+	session, err := x.StartKubectl(t.Context(), nil, out, "-n", rig.AgentNamespace, "port-forward", "svc/tombolo-agent", ":6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Stop(0) })
+	for {
+		if at := regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`).FindStringSubmatch(out.next(t, session)); at != nil {
+			return "https://" + at[1]
+		}
+	}
 }
 
 // flow has pods of each cluster reach pods and Services of the others.

@@ -29,7 +29,8 @@ const (
 // AnnotationVersion is on a ClusterNode the version of the controller that has written it.
 const AnnotationVersion = "tombolo.dev/version"
 
-// AnnotationCreated is on a copy of a ClusterNode when the host cluster got the original. Nodes read it.
+// AnnotationCreated is on a copy of a Cluster or a ClusterNode when the host cluster got the original. Nodes read that
+// of a ClusterNode.
 const AnnotationCreated = "tombolo.dev/created"
 
 // AnnotationOrder is on a ClusterNode of the host cluster, and on its copies: which of those that were created within

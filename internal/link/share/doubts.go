@@ -12,8 +12,12 @@ const (
 	// Patience is how long a gateway is cut off until it is in doubt, while no other node is. Each one that is doubles it:
 	// the more of them, the less it is the gateways.
 	Patience = 20 * time.Second
-	// Rest is how long a gateway that lost its role for that is the last choice.
+	// Rest is how long a gateway that lost its role for that is the last choice. Each time it is twice as long, while no
+	// gateway reaches another cluster: then it is those that are away, and to try one node after another helps rarely. It
+	// may be the way, though: the role may have come to a node that never reached anything.
 	Rest = 30 * time.Minute
+	// MostRest bounds it.
+	MostRest = 24 * time.Hour
 
 	mostDoubled = 6 // so that the longest patience is 21 minutes
 )
@@ -22,6 +26,8 @@ const (
 type Doubt struct {
 	Cut time.Time // since when it is; zero: it is not, or no gateway any more, which nobody can tell it of
 	At  time.Time // since when it is in doubt, or has no role for that; zero: it is not in doubt
+	// Rest is how long it rests, or did the last time; zero: it did not since packets passed through a gateway.
+	Rest time.Duration
 }
 
 // doubt remembers of candidates which are cut off, and says of one of them more that it is in doubt, if that is due.
@@ -29,29 +35,24 @@ func (out *Shared) doubt(f Facts, all []candidate) {
 	out.Doubts = map[string]Doubt{}
 	var cut []*candidate // which are not in doubt yet
 	latest, doubtful := time.Time{}, 0
+	reached := slices.ContainsFunc(all, func(c candidate) bool { return c.gateway && c.Ready && c.Passes })
 	for i := range all {
 		c := &all[i]
-		d, known := f.Doubts[c.Name]
-		switch {
-		case c.gateway && (!c.Cut || !c.Ready): // it has proven a path, or goes for another reason
+		d := f.Doubts[c.Name].next(c, reached, f.Now)
+		if d == (Doubt{}) {
 			continue
-		case c.gateway:
-			if d.Cut.IsZero() {
-				d.Cut = f.Now
-			}
-		case !known || d.At.IsZero() || !f.Now.Before(d.At.Add(Rest)):
-			continue
-		default:
-			d.Cut = time.Time{}
-			out.sooner(d.At.Add(Rest))
 		}
 		out.Doubts[c.Name] = d
-		if c.doubtful = !d.At.IsZero(); !c.doubtful {
+		switch c.doubtful = !d.At.IsZero(); {
+		case c.doubtful:
+			if doubtful++; d.At.After(latest) {
+				latest = d.At
+			}
+			if !c.gateway {
+				out.sooner(d.At.Add(d.Rest))
+			}
+		case !d.Cut.IsZero():
 			cut = append(cut, c)
-			continue
-		}
-		if doubtful++; d.At.After(latest) {
-			latest = d.At
 		}
 	}
 	if len(cut) == 0 {
@@ -74,6 +75,32 @@ func (out *Shared) doubt(f Facts, all []candidate) {
 	if len(cut) > 1 {
 		out.sooner(f.Now.Add(Patience << min(doubtful+1, mostDoubled)))
 	}
+}
+
+// next is what is remembered of a candidate now.
+//
+//	reached: packets pass through a gateway
+func (d Doubt) next(c *candidate, reached bool, now time.Time) Doubt {
+	if reached {
+		d.Rest = min(d.Rest, Rest)
+	}
+	switch {
+	case c.gateway && c.Ready && c.Cut:
+		if d.Cut.IsZero() {
+			d.Cut = now
+		}
+		return d
+	case !c.gateway && !d.At.IsZero() && now.Before(d.At.Add(d.Rest)):
+		return Doubt{At: d.At, Rest: d.Rest}
+	case reached:
+		return Doubt{}
+	}
+	return Doubt{Rest: d.Rest} // it has rested, has not shown what it can, or goes for another reason
+}
+
+// rest is what is remembered of one whose role another one gets.
+func (d Doubt) rest(now time.Time) Doubt {
+	return Doubt{At: now, Rest: min(max(Rest, 2*d.Rest), MostRest)}
 }
 
 // sooner has it decided once more at a time, if that is not due before.

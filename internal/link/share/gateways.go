@@ -41,9 +41,9 @@ func (out *Shared) elect(f Facts, nodes []Node, before map[string]v1alpha1.Clust
 			ready++
 		default:
 			if d := out.Doubts[c.Name]; c.gateway && c.doubtful {
-				d.Cut, d.At = time.Time{}, f.Now // its rest begins
+				d = d.rest(f.Now)
 				out.Doubts[c.Name] = d
-				out.sooner(f.Now.Add(Rest))
+				out.sooner(d.At.Add(d.Rest))
 			}
 			continue
 		}

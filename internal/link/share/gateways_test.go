@@ -107,7 +107,7 @@ func event(t *rapid.T, f *share.Facts) string {
 	case "ready":
 		f.Nodes[n].Ready = !f.Nodes[n].Ready
 	case "cut":
-		f.Nodes[n].Cut = !f.Nodes[n].Cut
+		f.Nodes[n].Cut, f.Nodes[n].Passes = !f.Nodes[n].Cut, f.Nodes[n].Cut
 	case "key":
 		m := f.Members[name]
 		m.PublicKey = map[bool]string{true: "key", false: ""}[m.PublicKey == ""]

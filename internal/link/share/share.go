@@ -24,6 +24,7 @@ type Node struct {
 	Ready     bool
 	Silent    bool           // the mesh on it has not renewed its Member for as long as the lease
 	Cut       bool           // it reports tunnels to other clusters, and that no packet passes through any
+	Passes    bool           // it reports one through which packets pass
 	Addresses []netip.Addr   // of the machine, as the Node states them
 	Pods      []netip.Prefix // of its pods, as they were learned
 }

@@ -5,8 +5,10 @@ package rig
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -36,6 +38,28 @@ func (c *Cluster) DeployWorkload(ctx context.Context) error {
 		return err
 	}
 	c.rig.step(c.Name+": the test pods run", begin)
+	return nil
+}
+
+// Resolve gives the cluster a DNS that knows a few names, each as NAME=ADDRESS, and waits until it runs. Pods that start
+// later ask it, and search for names as pods do.
+func (c *Cluster) Resolve(ctx context.Context, names ...string) error {
+	begin := time.Now()
+	text, err := json.Marshal(append([]string{"names"}, names...))
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, strings.NewReader(fmt.Sprintf(dnsManifest, dnsAddress, Image, text))); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "-n", "kube-system", "wait", "--for=condition=Ready", "pod/dns", "--timeout=60s"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.node.dir, "resolv.conf"), []byte("nameserver "+dnsAddress+
+		"\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"), 0o644); err != nil {
+		return err
+	}
+	c.rig.step(c.Name+": there is a DNS", begin)
 	return nil
 }
 
@@ -90,6 +114,28 @@ spec:
   ports:
   - {name: http, port: 80, targetPort: 8080}
   - {name: https, port: 443, targetPort: 8443}
+`
+
+// dnsAddress is within the range of Services.
+const dnsAddress = "10.96.0.10"
+
+const dnsManifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: dns, namespace: kube-system}
+spec:
+  clusterIP: %s
+  selector: {app: dns}
+  ports:
+  - {port: 53, protocol: UDP}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: dns, namespace: kube-system, labels: {app: dns}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: "%s", imagePullPolicy: Never, args: %s}
 `
 
 const registrations = `

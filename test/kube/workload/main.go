@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command workload is what runs in the pods of the Kubernetes rig: one static program with the pause
-// process, a writer of log lines, an HTTP echo, an admission webhook and a small aggregated API server. It is
-// a test program; nothing of the product uses it.
+// process, a writer of log lines, an HTTP echo, an admission webhook, a small aggregated API server and a small DNS.
+// It is a test program; nothing of the product uses it.
 package main
 
 import (
@@ -26,8 +26,10 @@ func main() {
 		err = lines()
 	case "serve":
 		err = serve()
+	case "names":
+		err = names(os.Args[2:])
 	default:
-		err = fmt.Errorf("unknown verb %q: want pause, lines or serve", verb)
+		err = fmt.Errorf("unknown verb %q: want pause, lines, serve or names", verb)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

@@ -71,6 +71,11 @@ func join(ctx context.Context, here *place, o invite.JoinOrder, tell *teller) er
 	if err := starts(docs, j.account); err != nil {
 		return err
 	}
+	if !o.DryRun {
+		if err := here.settled(ctx, docs, o.Wait, tell); err != nil {
+			return err
+		}
+	}
 	ours, theirs, err := here.own(ctx, docs, o.Cluster)
 	if err != nil {
 		return err

@@ -76,6 +76,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 		t.Errorf("joined again: %d", code)
 	}
 	renewed(t, there, west)
+	restored(t, there, west)
 	west.apply(t, calico)
 	if _, _, code = tombolo(t, "", "link", "unjoin", "west", "--kubeconfig", west.file, "--host-kubeconfig",
 		there.file); code != 0 {

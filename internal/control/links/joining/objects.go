@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -129,6 +130,40 @@ func (p *place) apply(ctx context.Context, u *unstructured.Unstructured) error {
 	err := p.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner(fieldOwner),
 		client.ForceOwnership)
 	return failed("apply "+name(u), err)
+}
+
+// settled waits until namespaces and kinds are gone that are being removed, such as those of a cluster that was
+// unlinked a moment ago: nothing can be made in them.
+func (p *place) settled(ctx context.Context, docs []*unstructured.Unstructured, wait time.Duration,
+	tell *teller) error {
+	for _, u := range docs {
+		if k := u.GetKind(); k != "Namespace" && k != kindDefinition {
+			continue
+		}
+		ok, err := until(ctx, wait, func(ctx context.Context) (bool, error) {
+			have := made(u.GroupVersionKind(), "", u.GetName(), nil)
+			if err := p.Get(ctx, client.ObjectKeyFromObject(u), have); missing(err) {
+				return true, nil
+			} else if err != nil {
+				return false, failed("read "+name(u), err)
+			}
+			if have.GetDeletionTimestamp() == nil {
+				return true, nil
+			}
+			tell.waits("waiting until " + name(u) + " is gone, which is being removed")
+			return false, nil
+		})
+		if err == nil && !ok {
+			err = fault.Newf(fault.CodeLinkPending, "%s is being removed, and still there after %s", name(u), wait).
+				Hint("'kubectl get %s %s -o yaml' says in its status what it waits for; then run this again",
+					strings.ToLower(u.GetKind()), u.GetName())
+		}
+		if err != nil {
+			return err
+		}
+		tell.took()
+	}
+	return nil
 }
 
 // remove deletes an object. One that is not there is no error.

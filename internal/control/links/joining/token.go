@@ -72,6 +72,9 @@ func token(ctx context.Context, host *place, o invite.TokenOrder, tell *teller) 
 	if err := host.renew(ctx, o, tell); err != nil {
 		return "", err
 	}
+	if err := host.settled(ctx, docs, o.Wait, tell); err != nil {
+		return "", err
+	}
 	ends := time.Now().Add(o.Expires).UTC().Truncate(time.Second)
 	for _, u := range docs {
 		if u.GetKind() == "ServiceAccount" && u.GetNamespace() == joins {

@@ -23,21 +23,30 @@ const (
 
 // copied is what is to be changed in the own cluster, so that it has what the host cluster has. What is given has to be
 // all of it: what is missing there is removed here, if it is a copy. How the tunnels of other clusters' nodes are comes
-// along with the rest: a node that dies in one cluster must not have each other one write all its copies.
+// along with the rest: a node that dies in one cluster must not have each other one write all its copies. A cluster
+// that is pending stays as it is, with its nodes, and while the own one is nothing is removed: others may be still to
+// come.
 //
 //	cluster: the own one
 func copied(there, own linked, cluster string) (out []change) {
+	waits := map[string]bool{}
 	for name, want := range there.clusters {
 		have := own.clusters[name]
 		if have == nil {
 			have = &objects.Cluster{}
 		}
+		if waits[name] = pending(want, have); waits[name] {
+			continue
+		}
 		if c, ok := copyOf(want, have, [2]any{want.Spec, have.Spec}, [2]any{want.Status, have.Status}); ok {
-			c.kind = v1alpha1.KindCluster
+			c.kind, c.annotations = v1alpha1.KindCluster, createdAt(want)
 			out = append(out, c)
 		}
 	}
 	for name, want := range there.nodes {
+		if waits[want.Spec.ClusterName] {
+			continue
+		}
 		have := own.nodes[name]
 		if have == nil {
 			have = &objects.ClusterNode{}
@@ -56,17 +65,45 @@ func copied(there, own linked, cluster string) (out []change) {
 		}
 	}
 	for name, have := range own.clusters {
-		if there.clusters[name] == nil && isCopy(have) {
+		if there.clusters[name] == nil && isCopy(have) && !waits[cluster] {
 			out = append(out, change{kind: v1alpha1.KindCluster, name: name, remove: have.UID})
 		}
 	}
 	for name, have := range own.nodes {
-		if there.nodes[name] == nil && isCopy(have) {
+		if there.nodes[name] == nil && isCopy(have) && !waits[cluster] && !waits[have.Spec.ClusterName] {
 			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
 		}
 	}
 	slices.SortFunc(out, compare)
 	return out
+}
+
+// pending reports whether the host cluster has another Cluster of a name than the one that was copied, and has not
+// judged it by what its member states: it was restored without its status. A member cannot bring that about: it creates
+// no Cluster, and writes no judgement.
+func pending(want, have *objects.Cluster) bool {
+	if !isCopy(have) || have.Annotations[objects.AnnotationCreated] == "" || dated(want, have) {
+		return false
+	}
+	is := meta.FindStatusCondition(want.Status.Conditions, objects.ConditionRangesAccepted)
+	switch {
+	case is == nil || is.Status == metav1.ConditionUnknown:
+		return true
+	case is.Status == metav1.ConditionFalse:
+		return false
+	}
+	return want.Status.ObservedGeneration == 0 // accepted for what its spec has: its member has stated nothing yet
+}
+
+// dated reports whether a copy has the time of its original.
+func dated(want, have metav1.Object) bool {
+	created := createdAt(want)[objects.AnnotationCreated]
+	return created == "" || have.GetAnnotations()[objects.AnnotationCreated] == created
+}
+
+// ordered reports whether a copy has the order of its original.
+func ordered(want, have metav1.Object) bool {
+	return have.GetAnnotations()[objects.AnnotationOrder] == want.GetAnnotations()[objects.AnnotationOrder]
 }
 
 func removes(c change) bool { return c.remove != "" }
@@ -81,11 +118,7 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	if have.GetUID() == want.GetUID() {
 		return c, false
 	}
-	marks, dated := createdAt(want), true
-	for _, mark := range []string{objects.AnnotationCreated, objects.AnnotationOrder} {
-		dated = dated && (marks == nil || have.GetAnnotations()[mark] == marks[mark])
-	}
-	if !isCopy(have) || !dated || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
+	if !isCopy(have) || !dated(want, have) || !ordered(want, have) || !equality.Semantic.DeepEqual(spec[0], spec[1]) {
 		c.spec = spec[0]
 	}
 	if !equality.Semantic.DeepEqual(status[0], status[1]) {
@@ -94,11 +127,12 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	return c, c.spec != nil || c.status != nil
 }
 
-// createdAt says of a ClusterNode since when the host cluster has it, and in which order it got those of one second: of
-// two nodes with one key the first counts, which copies that are made at the same time cannot tell.
+// createdAt says since when the host cluster has an object, and in which order it got ClusterNodes of one second: of two
+// nodes with one key the first counts, which copies that are made at the same time cannot tell, and a Cluster of another
+// time is another one.
 func createdAt(o metav1.Object) map[string]string {
 	at := o.GetCreationTimestamp()
-	if _, node := o.(*objects.ClusterNode); !node || at.IsZero() {
+	if at.IsZero() {
 		return nil
 	}
 	out := map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}

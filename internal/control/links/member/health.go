@@ -22,6 +22,7 @@ const mostDown = 3
 // health is what a NodeConfig says of a node's tunnels. The zero value is that of a node without one.
 type health struct {
 	reported      bool
+	passes        bool // packets pass through a tunnel: that nobody uses one says nothing
 	up, all, down int
 	named         string // the first that are down
 	engines       string
@@ -35,8 +36,11 @@ func healthOf(of *objects.NodeConfig) health {
 		if t.Engine != "" && !slices.Contains(engines, t.Engine) {
 			engines = append(engines, t.Engine)
 		}
-		if t.State == objects.TunnelDown {
+		switch t.State {
+		case objects.TunnelDown:
 			down = append(down, t.Peer)
+		case objects.TunnelUp, objects.TunnelRelayed:
+			out.passes = true
 		}
 	}
 	out.all, out.down = len(of.Status.Tunnels)+int(of.Status.MoreTunnels), len(down)
@@ -85,11 +89,12 @@ func (h health) into(s *objects.ClusterNodeStatus, before []metav1.Condition, wa
 	s.Conditions = []metav1.Condition{c}
 }
 
-// cutOff says which nodes report that no packet passes to any other cluster.
+// cutOff says which nodes report that no packet passes to any other cluster, and which that some do.
 func cutOff(f *share.Facts, cluster string, reported map[string]health) {
 	for i := range f.Nodes {
 		h := reported[v1alpha1.ClusterNodeName(cluster, f.Nodes[i].Name)]
 		f.Nodes[i].Cut = h.down > 0 && h.up == 0
+		f.Nodes[i].Passes = h.passes
 	}
 }
 

@@ -90,18 +90,19 @@ func TestMoreTunnels(t *testing.T) {
 // TestCutOff: a node is cut off if it has tunnels, and packets pass through none of them.
 func TestCutOff(t *testing.T) {
 	for _, c := range []struct {
-		what    string
-		tunnels []string
-		want    bool
+		what        string
+		tunnels     []string
+		cut, passes bool
 	}{
-		{"no tunnels", nil, false}, {"all down", []string{"b.1=down", "c.1=down"}, true},
-		{"one cluster is reached", []string{"b.1=down", "c.1=up"}, false}, {"by a relay", []string{"b.1=relayed"}, false},
-		{"nobody has tried", []string{"b.1=down", "c.1=unused"}, false},
+		{"no tunnels", nil, false, false}, {"all down", []string{"b.1=down", "c.1=down"}, true, false},
+		{"one cluster is reached", []string{"b.1=down", "c.1=up"}, false, true},
+		{"by a relay", []string{"b.1=relayed"}, false, true},
+		{"nobody has tried", []string{"b.1=down", "c.1=unused"}, false, false},
 	} {
 		f := share.Facts{Nodes: []share.Node{{Name: "x"}, {Name: "y"}}}
 		cutOff(&f, "a", map[string]health{"a.x": healthOf(nodeConfig("a.x", "1", c.tunnels...))})
-		if f.Nodes[0].Cut != c.want || f.Nodes[1].Cut {
-			t.Errorf("%s: %v, and one that reports nothing %v", c.what, f.Nodes[0].Cut, f.Nodes[1].Cut)
+		if x, y := f.Nodes[0], f.Nodes[1]; x.Cut != c.cut || x.Passes != c.passes || y.Cut || y.Passes {
+			t.Errorf("%s: %+v, and one that reports nothing %+v", c.what, x, y)
 		}
 	}
 }

@@ -118,6 +118,9 @@ func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) err
 	if err != nil {
 		return err
 	}
+	if same, err := l.same(ctx, all, own); same || err != nil {
+		return err
+	}
 	speaks, now := whole && all.has(l.cfg.Cluster), time.Now()
 	switch {
 	case away != nil && !speaks:
@@ -134,6 +137,25 @@ func (l *loop) copy(ctx context.Context, all linked, whole bool, away error) err
 		changes = slices.DeleteFunc(changes, removes)
 	}
 	return do(ctx, l.own, changes)
+}
+
+// same notes for good if the host cluster is the own one, whose objects are no copies. Without that a new object, which
+// one cache has before the other one, would be made a copy of itself, and its owner could not write it any longer.
+func (l *loop) same(ctx context.Context, all, own linked) (bool, error) {
+	there, here := all.clusters[l.cfg.Cluster], own.clusters[l.cfg.Cluster]
+	if there == nil {
+		return false, nil
+	}
+	if here == nil {
+		here = &objects.Cluster{}
+		if err := l.own.Get(ctx, client.ObjectKeyFromObject(there), here); client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+	}
+	if here.UID == there.UID {
+		l.there.copies = false
+	}
+	return !l.there.copies, nil
 }
 
 // state has the host cluster have what this cluster states. It says when to look again.

@@ -5,14 +5,26 @@
 package member
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/control/controlconf"
 )
 
@@ -50,6 +62,8 @@ func TestHostLosesItsObjects(t *testing.T) {
 	}
 	const whole = "a.a1 Ready gateway, b.b1 Ready"
 	f.has(t, "all nodes are everywhere", whole, f.host, f.a, f.b)
+	f.judged(t, "a", "b")
+	backup := f.host.kubectl(t, "", "get", "clusters.tombolo.dev,clusternodes", "-o", "yaml")
 	before := map[*api][]string{f.a: f.a.uids(t), f.b: f.b.uids(t)}
 	kept := func(what, want, words string) {
 		t.Helper()
@@ -72,11 +86,138 @@ func TestHostLosesItsObjects(t *testing.T) {
 	f.host.recall(t, back)
 	kept("no Cluster is there", "False HostUnlinked", "if the host cluster has lost it: restore it there")
 
-	f.host.create(t, linkedClusters)
+	f.restored(t, backup)
 	f.has(t, "all nodes are everywhere again", whole, f.host, f.a, f.b)
 	for x := range before {
 		x.says(t, x.name, objects.ConditionHostReached, "", "")
 	}
+}
+
+// restored restores the host cluster as docs/howto/link-clusters.md says, while its controller does not run. Members
+// reach it all the time, and nothing is cut at them, in whatever order objects come.
+func (f *federation) restored(t *testing.T, backup string) {
+	t.Helper()
+	ended := []func(){f.a.uncut(t), f.b.uncut(t)}
+	f.host.kubectl(t, backup, "create", "-f", "-")
+	f.host.kubectl(t, "", "delete", "clusters.tombolo.dev", "b") // it comes later
+	f.host.kubectl(t, "", "delete", "clusternodes", "--all")
+	f.host.says(t, "a", objects.ConditionReady, "True InForce", "")
+	f.has(t, "the first one states its nodes", "a.a1 Ready gateway", f.host)
+	_, said := f.host.fails(t, backup, "create", "-f", "-")
+	if strings.Count(said, "AlreadyExists") != 2 {
+		t.Errorf("kubectl create says %s", said)
+	}
+	f.host.says(t, "b", objects.ConditionReady, "True InForce", "")
+	for _, x := range []*api{f.a, f.b} { // it has no judgement yet, so all is as it was
+		x.says(t, x.name, objects.ConditionHostReached, "False HostUnlinked", "")
+	}
+	f.judged(t, "a", "b")
+	for _, end := range ended {
+		end()
+	}
+}
+
+// judged has the host cluster accept clusters as its controller does, and waits until the members know of it.
+func (f *federation) judged(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		var accepted []string
+		of := f.cluster(t, f.host, name)
+		for _, r := range slices.Concat(of.Status.PodCIDRs, of.Status.ServiceCIDRs) {
+			accepted = append(accepted, string(r.CIDR))
+		}
+		u := bareOf(objects.GroupVersion().WithKind(v1alpha1.KindCluster))
+		u.SetName(name)
+		if err := put(u, "status", map[string]any{"accepted": accepted, "conditions": []metav1.Condition{{
+			Type: objects.ConditionRangesAccepted, Status: metav1.ConditionTrue, Reason: objects.ReasonDistinct,
+			LastTransitionTime: metav1.Now()}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.host.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u),
+			client.FieldOwner("tombolo-host"), client.ForceOwnership); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range names {
+		made := createdAt(f.cluster(t, f.host, name))[objects.AnnotationCreated]
+		for _, x := range []*api{f.a, f.b} {
+			x.says(t, name, objects.ConditionRangesAccepted, "True Distinct", "")
+			eventually(t, name+" is copied to "+x.name, func() string {
+				if is := f.cluster(t, x, name).Annotations[objects.AnnotationCreated]; is != made {
+					return fmt.Sprintf("it has that of %s, not of %s", is, made)
+				}
+				return ""
+			})
+		}
+	}
+}
+
+// uncut follows what a cluster has until end is called: no object of it goes, and no Cluster is without what was
+// accepted for it.
+func (x *api) uncut(t *testing.T) (end func()) {
+	t.Helper()
+	c, err := client.NewWithWatch(x.config, client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for _, list := range []client.ObjectList{&objects.ClusterList{}, &objects.ClusterNodeList{}} {
+		w, err := c.Watch(ctx, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			for e := range w.ResultChan() {
+				o, ok := e.Object.(*objects.Cluster)
+				if e.Type == watch.Deleted {
+					t.Errorf("%s: %+v is removed", x.name, e.Object)
+				} else if ok && (len(o.Status.Accepted) != 2 ||
+					!meta.IsStatusConditionTrue(o.Status.Conditions, objects.ConditionRangesAccepted)) {
+					t.Errorf("%s: %s is cut: %+v", x.name, o.Name, o.Status)
+				}
+			}
+		})
+	}
+	return func() { stop(); all.Wait() }
+}
+
+// kubectl runs it as an administrator.
+func (x *api) kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, said, err := x.runs(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, said)
+	}
+	return out
+}
+
+// fails runs kubectl, which has to say that something failed.
+func (x *api) fails(t *testing.T, stdin string, args ...string) (out, said string) {
+	t.Helper()
+	out, said, err := x.runs(t, stdin, args...)
+	if err == nil {
+		t.Errorf("kubectl %s works", strings.Join(args, " "))
+	}
+	return out, said
+}
+
+func (x *api) runs(t *testing.T, stdin string, args ...string) (out, said string, err error) {
+	t.Helper()
+	user, err := x.plane.AddUser(envtest.User{Name: "kubectl", Groups: []string{"system:masters"}}, &rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl, err := user.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl.Path = filepath.Join(binaries(t), "kubectl")
+	cmd := exec.CommandContext(t.Context(), kubectl.Path, append(kubectl.Opts, args...)...)
+	var o, e bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &o, &e
+	err = cmd.Run()
+	return o.String(), e.String(), err
 }
 
 // held sets the finalizers of a ClusterNode.

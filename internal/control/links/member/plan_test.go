@@ -56,6 +56,72 @@ func said(changes []change) string {
 	return strings.Join(out, ", ")
 }
 
+// TestPending: a Cluster that was restored without its status cuts nothing until it is judged by what its member states,
+// and what was not restored yet stays until the own one is.
+func TestPending(t *testing.T) {
+	at := time.Unix(10_000, 0)
+	own := nothing().put("a", "x", "o", true).put("b", "x", "p", true)
+	for _, c := range own.clusters {
+		c.Annotations = map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}
+	}
+	const a, b = "Cluster a spec status", "Cluster b spec status"
+	for name, c := range map[string]struct {
+		a, b string // what the host cluster has of them; empty: nothing
+		want string
+	}{
+		"the own one":          {"bare", "as before", ""},
+		"the own one alone":    {"bare", "", ""},
+		"both":                 {"bare", "bare", ""},
+		"ranges not known":     {"bare", "True", b},
+		"not even stated":      {"Unknown", "bare", ""},
+		"accepted by its spec": {"True", "True, not stated", a},
+		"refused":              {"True", "False", a + ", " + b},
+		"accepted":             {"True", "True", a + ", " + b},
+		"the other one goes":   {"True", "", a + ", Cluster b remove p1, ClusterNode b.x remove p2"},
+		"no other object":      {"same", "same", "Cluster a status, Cluster b status"},
+	} {
+		there := nothing()
+		for cluster, is := range map[string]string{"a": c.a, "b": c.b} {
+			if is == "" {
+				continue
+			}
+			if there.clusters[cluster] = restored(cluster, is, at); is != "bare" {
+				there.nodes[cluster+".x"] = own.nodes[cluster+".x"]
+			}
+		}
+		if got := said(copied(there, own, "a")); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	older := nothing().put("a", "x", "o", true)
+	there := linked{map[string]*objects.Cluster{"a": restored("a", "bare", at)}, older.nodes}
+	if got := said(copied(there, older, "a")); got != "Cluster a spec" {
+		t.Errorf("a copy of an earlier version: %q", got)
+	}
+}
+
+// restored is a Cluster as a host cluster has it after at: with a judgement, without, or as it was.
+func restored(name, is string, at time.Time) *objects.Cluster {
+	c := &objects.Cluster{}
+	c.Name, c.UID, c.CreationTimestamp = name, "new", metav1.NewTime(at.Add(time.Hour))
+	says, bare := strings.CutSuffix(is, ", not stated")
+	switch says {
+	case "as before":
+		c.CreationTimestamp = metav1.NewTime(at)
+		return c
+	case "bare":
+		return c
+	case "same":
+		c.CreationTimestamp, says = metav1.NewTime(at), "Unknown"
+	}
+	if c.Status.ObservedGeneration = 1; bare {
+		c.Status.ObservedGeneration = 0
+	}
+	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: objects.ConditionRangesAccepted,
+		Status: metav1.ConditionStatus(says), LastTransitionTime: metav1.NewTime(at)})
+	return c
+}
+
 func TestCopied(t *testing.T) {
 	ready := nothing().put("a", "x", "h", false)
 	ready.nodes["a.x"].Status.NodeStatus = objects.NodeReady

@@ -46,7 +46,7 @@ type there struct {
 	groups rest.Interface
 	clock  *clock
 	config *rest.Config
-	copies bool // it is another cluster than the own one
+	copies bool // it is another cluster than the own one, as far as is known
 	name   string
 	wake   func()
 	again  chan struct{} // follow it anew
