@@ -112,8 +112,10 @@ func (s *state) cluster() ownCluster { return ownCluster{s.cfg.ClusterID, s.clus
 // its socket for itself.
 func (s *state) probes() bool { return s.cfg.engine() != meshconf.Kernel }
 
-// lazy reports whether idle peers are left alone.
-func (s *state) lazy() bool { return len(s.members) > s.set.LazyAbove }
+// lazy reports whether idle peers are left alone. With IPsec a packet alone would not wake them.
+func (s *state) lazy() bool {
+	return len(s.members) > s.set.LazyAbove && s.cfg.engine() != meshconf.IPsec
+}
 
 // again is in how long something changes though nothing happens; 0: never.
 func (s *state) again(now time.Time) time.Duration {

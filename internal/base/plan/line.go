@@ -42,6 +42,7 @@ const (
 	KeyProto  Key = "proto" // number of the transport protocol
 	KeyPort   Key = "dport" // destination: number or first-last, after KeyProto
 	KeySyn    Key = "tcp"   // syn: SYN or SYN-ACK
+	KeyIPsec  Key = "ipsec" // out: it is about to be encrypted
 	// The packet is an ICMP error (unreachable, too big, time exceeded), and the one that it is about has such an
 	// address: a range. It implies the family.
 	KeyAboutSrc4 Key = "about-saddr4"

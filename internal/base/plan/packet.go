@@ -22,6 +22,7 @@ type Packet struct {
 	Proto       uint8
 	Port        uint16 // of its destination
 	Syn         bool
+	IPsec       bool // it is about to be encrypted
 	MSS         int
 	// AboutSrc and AboutDst are of the packet that this one, an ICMP error, is about. Others have none.
 	AboutSrc, AboutDst netip.Addr
@@ -128,6 +129,8 @@ func (t Table) holds(term Term, p *Packet) bool {
 		return number(first) <= uint32(p.Port) && uint32(p.Port) <= number(last)
 	case KeySyn:
 		return p.Syn
+	case KeyIPsec:
+		return p.IPsec
 	}
 	return false
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ipsectunnel is the mesh's engine of IPsec: it keeps a tunnel to each peer on the path that is chosen for it,
-// and decides when keys are exchanged and when states go. What the kernel has is package ipsec's, how two nodes agree on
-// keys is package keyexchange's. It does not choose paths, and does not open sockets: who uses it does.
+// and decides when keys are exchanged and when states go. What the kernel has is package ipsec's, how two nodes agree
+// on keys is package keyexchange's. It does not choose paths, and does not open sockets: who uses it does.
 //
 //	SetPath, age, use ──► decide ──► Dial ──► keyexchange ──► states: receive, send
 //	peer ──► Run ────────────────────────────► keyexchange ──┘        │

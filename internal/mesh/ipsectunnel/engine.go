@@ -18,14 +18,18 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// Kernel is the link with its policies and states: an *ipsec.Device. It is used by one goroutine at a time.
+// Kernel are the policies and states of the link: an *ipsec.Device. It is used by one goroutine at a time.
 type Kernel interface {
 	Apply([]ipsec.Peer) error
 	Add(ipsec.State) error
 	Remove(ipsec.Name) error
 	States() ([]ipsec.Seen, error)
-	There() bool // the link
-	Close(keep bool) error
+}
+
+// Link is the link itself: the same *ipsec.Device.
+type Link interface {
+	There() bool
+	Close(keep bool) error // with its policies and states
 }
 
 // Conn is a connection of TLS 1.3 between two nodes, after its handshake: a *keyconn.Conn.
@@ -47,6 +51,7 @@ type Transport interface {
 // Parts are what an Engine works with.
 type Parts struct {
 	Kernel    Kernel
+	Link      Link
 	Transport Transport
 	ChaCha    bool   // it asks for ChaCha20-Poly1305
 	Port      uint16 // of ESP in UDP on this machine
@@ -109,7 +114,7 @@ type peerFacts struct {
 
 // New makes an engine of a link. What an earlier run has left there works on until new keys are agreed.
 func New(p Parts) (*Engine, error) {
-	if p.Kernel == nil || p.Transport == nil || p.Local == nil || p.Port == 0 {
+	if p.Kernel == nil || p.Link == nil || p.Transport == nil || p.Local == nil || p.Port == 0 {
 		return nil, fault.New(fault.CodeInternal, "IPsec between nodes").Whyf("there is no link, no socket or no port")
 	}
 	if p.Log == nil {
@@ -184,5 +189,5 @@ func (e *Engine) Close(keep bool) error {
 		return nil
 	}
 	e.closed = true
-	return e.parts.Kernel.Close(keep)
+	return e.parts.Link.Close(keep)
 }

@@ -9,7 +9,7 @@ const (
 	// grace is how long packets of a tunnel are still received after another one has taken its place.
 	grace = 15 * time.Second
 	// yield is how long the node with the greater key leaves it to the other one to begin.
-	yield = 2 * time.Second
+	yield = time.Second / 2
 	// exchangeTime bounds an exchange.
 	exchangeTime = 10 * time.Second
 	// firstPause is how long nothing is tried after an exchange that failed; it doubles up to longestPause.

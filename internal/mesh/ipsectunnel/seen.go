@@ -100,7 +100,7 @@ func (e *Engine) lookLocked() error {
 // missLocked notes whether there is a link. One that was renamed gets its name back (package kernel does that).
 func (e *Engine) missLocked(now time.Time) {
 	switch {
-	case e.parts.Kernel.There():
+	case e.parts.Link.There():
 		e.missed = time.Time{}
 	case e.missed.IsZero():
 		e.missed = now

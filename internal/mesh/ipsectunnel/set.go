@@ -57,8 +57,8 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 	return errors.Join(errs...)
 }
 
-// signLocked has this node be known by another certificate. Peers that have learned of it have forgotten the tunnels from
-// before.
+// signLocked has this node be known by another certificate. Peers that have learned of it have forgotten the tunnels
+// from before.
 func (e *Engine) signLocked(s tunnel.Signer) error {
 	if s.IsZero() || !e.signer.IsZero() && e.signer.Get().Equal(*s.Get()) {
 		return nil
@@ -215,7 +215,7 @@ func (e *Engine) Handshake(k member.Key) error {
 // Receive says that nothing comes in but by the socket.
 func (e *Engine) Receive(member.Key, []byte) bool { return false }
 
-// Near reports whether a peer's path leads to an address: who calls from there is served before strangers.
+// Near reports whether a peer's path leads to an address: who calls from there is served before others.
 func (e *Engine) Near(a netip.Addr) bool {
 	a = a.Unmap()
 	e.mu.Lock()

@@ -174,7 +174,7 @@ func newWorld(t *testing.T) *world {
 func (n *node) start() {
 	n.came = make(chan accepted)
 	var err error
-	n.engine, err = New(Parts{Kernel: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
+	n.engine, err = New(Parts{Kernel: n.kernel, Link: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
 		Local: func(to netip.Addr) (netip.Addr, error) {
 			if slices.Contains(n.addrs, to) {
 				return to, nil

@@ -221,7 +221,7 @@ func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
 func (r reading) options(raw v1alpha1.MeshOptions) topology.Options {
 	o := topology.Defaults()
 	if raw.Engine == IPsec {
-		o.MTU = ipsecMTU
+		o.MTU, o.IPsec = ipsecMTU, true
 	}
 	o.Link, o.Filter, o.Bypass = cmp.Or(raw.Link, o.Link), cmp.Or(raw.Filter, o.Filter), raw.Bypass
 	o.MTU, o.Table, o.Rule = or(raw.MTU, o.MTU), or(raw.Table, o.Table), or(raw.Rule, o.Rule)

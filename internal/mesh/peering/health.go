@@ -35,7 +35,7 @@ func (p *Peering) Healths() []Health {
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, MTU: p.mtu(x.via, x.size),
+		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size),
 			At: x.path.Places(now), Certified: x.certified()})
 	}
 	return out

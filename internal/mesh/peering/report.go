@@ -60,7 +60,7 @@ func compare(a, b string) int { return strings.Compare(a, b) }
 func (p *Peering) reportOf(now time.Time, x *peer) Report {
 	r := Report{
 		ID: x.ID, Name: x.Name, Key: x.Key, Report: x.path.Report(now),
-		MTU: p.mtu(x.via, x.size), Traffic: x.packet, Unsent: x.unsent,
+		MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), Traffic: x.packet, Unsent: x.unsent,
 		Handshake: x.link.handshake, Sent: x.link.sent, Received: x.link.received, Secret: x.link.psk.Use,
 		Patient: x.link.patient,
 	}

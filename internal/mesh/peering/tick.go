@@ -189,7 +189,8 @@ func (p *Peering) follow(now time.Time, x *peer, do *todo) {
 	if was != "" && wasDown != (state == path.Down) {
 		p.log.Info("a peer is lost, or back", telemetry.AttrNode, x.Name, "state", string(state), "path", via.String())
 	}
-	if wasDown != (state == path.Down) || p.mtu(via, size) != p.mtu(x.via, x.size) {
+	by := p.parts.Encrypts
+	if wasDown != (state == path.Down) || tunnelMTU(by, via, size) != tunnelMTU(by, x.via, x.size) {
 		p.health.Store(true)
 		p.news.Ring()
 	}
@@ -205,8 +206,6 @@ func kindOf(w path.Path) string {
 	}
 	return "relayed"
 }
-
-func (p *Peering) mtu(w path.Path, size int) int { return tunnelMTU(p.parts.Encrypts, w, size) }
 
 // tunnelMTU is what remains within a tunnel of an IP packet that passes a path.
 func tunnelMTU(by member.Engine, w path.Path, size int) int {

@@ -67,6 +67,9 @@ func (d *draft) arriving() []plan.Line {
 func (d *draft) leaving() []plan.Line {
 	elsewhere := plan.IfNot(plan.KeyOut, d.o.Link)
 	var out []plan.Line
+	if d.o.IPsec { // what has left by the link comes here once more, with the outer link, before it is encrypted
+		out = append(out, plan.Line{elsewhere, plan.If(plan.KeyIPsec, "out"), plan.Do("accept")})
+	}
 	for _, f := range families() {
 		for _, set := range d.within() {
 			line := plan.Line{elsewhere, plan.Named(f.Dst(), of(set, f.Family))}

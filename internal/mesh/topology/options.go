@@ -28,6 +28,7 @@ type Options struct {
 	Filter string // name of the nftables table
 	Owner  string // whose that is; empty: it is not said
 	Bypass bool   // what is down goes in clear
+	IPsec  bool   // the link is of kind xfrm
 
 	Overlay6 netip.Prefix // of the cluster
 	Overlay4 netip.Prefix // the pool; not valid: none

@@ -132,6 +132,16 @@ func TestWayOfPackets(t *testing.T) {
 			t.Errorf("%+v leaves: %v", tc, v)
 		}
 	}
+	// What has left by a link of kind xfrm meets the same look with the outer link, and what has not is lost all the same.
+	for _, encrypted := range []bool{false, true} {
+		in := three()
+		in.Options.IPsec = true
+		s, _, _ := topology.Plan(in)
+		p := plan.Packet{Src: netip.MustParseAddr(pod1), Dst: netip.MustParseAddr(pod2), Out: "eth0", Mark: 0x40, IPsec: encrypted}
+		if v := s.Tables[0].Walk("leaving", &p); (v.Do == "accept") != encrypted {
+			t.Errorf("encrypted %v: %v", encrypted, v)
+		}
+	}
 	for _, tc := range []struct{ in, src, dst, want string }{
 		{"eth0", "192.0.2.9", "100.112.0.1", "drop"}, {"eth0", "100.112.0.2", "192.0.2.1", "drop"}, {"eth0", "2001:db8::9", "fd00:0:0:2::1", "drop"},
 		{"cni0", pod1, "100.112.0.1", "accept"}, {"lo", "192.0.2.1", "100.112.0.1", "accept"}, {link, pod2, "100.112.0.1", "accept"},

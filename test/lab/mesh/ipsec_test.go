@@ -5,6 +5,8 @@
 package mesh
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -28,10 +30,8 @@ func TestIPsecEngine(t *testing.T) {
 	a, b, c := r.withEngine(0, meshconf.IPsec), r.withEngine(1, meshconf.IPsec), r.withEngine(2, meshconf.Userspace)
 	t.Cleanup(func() {
 		for _, n := range []*node{a, b} {
-			var stat []byte
-			err := n.host.Do(func() (err error) { stat, err = os.ReadFile("/proc/thread-self/net/xfrm_stat"); return err })
 			if t.Failed() {
-				t.Logf("%s (%v):\n%s", n.name, err, stat)
+				t.Logf("%s has %s", n.name, n.xfrm())
 			}
 		}
 	})
@@ -56,10 +56,15 @@ func TestIPsecEngine(t *testing.T) {
 		}
 	})
 	r.step("new keys", func(t *testing.T) {
-		for _, n := range []*node{a, b} {
+		for n, other := range map[*node]*node{a: b, b: a} {
 			if out, err := n.verb("keys", "rotate"); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
+			after, err := n.status()
+			if err != nil || after.PublicKey == n.started.PublicKey {
+				t.Errorf("%s has its old key %s (%v)", n.name, after.PublicKey, err)
+			}
+			awaitKey(other, n, after.PublicKey)
 			both(t)
 		}
 	})
@@ -78,4 +83,19 @@ func TestIPsecEngine(t *testing.T) {
 		}
 	})
 	r.requireNoClearText(r.nodes...)
+}
+
+// xfrm is what the kernel of a node has counted of IPsec's errors, and on its links.
+func (n *node) xfrm() string {
+	links, err := n.host.Netlink().LinkList()
+	var out strings.Builder
+	for _, l := range links {
+		fmt.Fprintf(&out, "\nlink %s: %+v", l.Attrs().Name, l.Attrs().Statistics)
+	}
+	err = errors.Join(err, n.host.Do(func() error {
+		stat, err := os.ReadFile("/proc/thread-self/net/xfrm_stat")
+		fmt.Fprintf(&out, "\n%s", stat)
+		return err
+	}))
+	return fmt.Sprint(out.String(), err)
 }

@@ -127,9 +127,9 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	return c, c.spec != nil || c.status != nil
 }
 
-// createdAt says since when the host cluster has an object, and in which order it got ClusterNodes of one second: of two
-// nodes with one key the first counts, which copies that are made at the same time cannot tell, and a Cluster of another
-// time is another one.
+// createdAt says since when the host cluster has an object, and in which order it got ClusterNodes of one second: of
+// two nodes with one key the first counts, which copies that are made at the same time cannot tell, and a Cluster of
+// another time is another one.
 func createdAt(o metav1.Object) map[string]string {
 	at := o.GetCreationTimestamp()
 	if at.IsZero() {

@@ -202,6 +202,7 @@ func filter(n int) plan.Table {
 				plan.If(plan.KeyPort, "443"), accept},
 			{plan.Within(plan.KeyDst6, netip.MustParsePrefix("fd07::/64")), plan.If(plan.KeyProto, "17"),
 				plan.If(plan.KeyPort, "1000-2000"), plan.Do("return")},
+			{plan.IfNot(plan.KeyOut, Link), plan.If(plan.KeyIPsec, "out"), accept},
 			{plan.Count(), plan.Do("drop")},
 		}},
 		{Name: "prerouting", Hook: "prerouting", Type: "filter", Priority: -50, Lines: []plan.Line{
