@@ -55,10 +55,9 @@ func callRules() []callRule {
 			"internal/mesh/endpoint", // ranges of the mesh, which are neither announced nor probed
 			"internal/mesh/meshconf", // ranges that the operator configures: topology decides about them
 			// Ranges of peers, as topology planned them: passed on and shown.
-			"internal/mesh", "internal/mesh/tunnel", "internal/mesh/ipsectunnel", "internal/mesh/peering",
-			"cmd/tombolo/meshverbs.go",
+			"internal/mesh", "internal/mesh/tunnel", "internal/mesh/peering", "cmd/tombolo/meshverbs.go",
 			// What is behind which range, and the kernel's form of it: policy lowers its verdicts to it.
-			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...",
+			"internal/base/plan", "internal/mesh/topology", "internal/mesh/kernel/...", "internal/mesh/ipsectunnel",
 		}, oneDecide},
 		{"net", []string{"ParseCIDR", "IPNet", "CIDRMask"}, []string{"internal/mesh/kernel/...", "internal/demo/network"},
 			oneDecide},

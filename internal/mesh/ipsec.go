@@ -101,8 +101,9 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 	out.made = link.Made()
 	opened = append(opened, func() error { return link.Close(!out.made) })
 	var later connections
-	out.Engine, err = ipsectunnel.New(ipsectunnel.Parts{Kernel: link, Link: link, Transport: &later, Port: out.socket.Port(),
-		ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake, Log: log})
+	out.Engine, err = ipsectunnel.New(ipsectunnel.Parts{Kernel: link, Link: link, Transport: &later,
+		Port: out.socket.Port(), ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake,
+		Log: log})
 	if err != nil {
 		return carrier{}, err
 	}

@@ -35,8 +35,8 @@ func (p *Peering) Healths() []Health {
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size),
-			At: x.path.Places(now), Certified: x.certified()})
+		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down,
+			MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), At: x.path.Places(now), Certified: x.certified()})
 	}
 	return out
 }
