@@ -35,8 +35,8 @@ const RoleGateway = "gateway"
 // ClusterSpec is what people say of a linked cluster. The object's name is that of the cluster.
 // +kubebuilder:object:generate=true
 type ClusterSpec struct {
-	// Engine is what encrypts packets between clusters: auto (the default), wireguard or ipsec. With auto a pair of nodes
-	// uses the best that both have.
+	// Engine is what should encrypt packets between clusters: auto (the default), wireguard or ipsec. What does is said by
+	// mesh.engine of each node, and status.engineReason of a ClusterNode says where that differs.
 	// +kubebuilder:default=auto
 	// +kubebuilder:validation:Enum=auto;wireguard;ipsec
 	Engine string `json:"engine,omitempty"`

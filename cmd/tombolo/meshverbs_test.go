@@ -117,6 +117,22 @@ b
   192.0.2.2:51820  own, near  3 of 3 pings answered  1.2ms  
   relay h1         relay      0 of 1 ping answered   -      a direct path is better
 `},
+		"with IPsec": {func(s *mesh.Status) {
+			a := mesh.SecurityAssociation{Local: netip.MustParseAddr("192.0.2.1"), Remote: netip.MustParseAddrPort("192.0.2.2:4500"),
+				SPIIn: "0x10001", SPIOut: "0x20001", Cipher: "aes-256-gcm", Here: true, Sends: true, Since: now.Add(-time.Minute), Packets: [2]uint64{1, 7}}
+			old := a
+			old.SPIOut, old.Here, old.Sends, old.Ends = "", false, false, now.Add(9*time.Second)
+			s.Peers = s.Peers[:1]
+			s.Peers[0].SecurityAssociations, s.Peers[0].Candidates = []mesh.SecurityAssociation{old, a}, nil
+		}, true, head + reached + `
+PEER  ADDRESS      STATE   BY               FOR   RTT    HANDSHAKE  SENT   RECEIVED  WHY
+b     100.112.0.2  direct  192.0.2.2:51820  1h0m  1.2ms  10s        1.5kB  2.0MB     
+
+b
+  range                              10.1.0.0/16
+  ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, none out, receives, and goes in 9s, begun there 1m0s ago, 1 packet sent, 7 received
+  ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, 0x20001 out, sends and receives, begun here 1m0s ago, 1 packet sent, 7 received
+`},
 		"nobody": {func(s *mesh.Status) { s.Peers = nil }, false, head + reached + `
 PEER  ADDRESS  STATE  BY  FOR  RTT  HANDSHAKE  SENT  RECEIVED  WHY
 no peer is known under the secret t1-x: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).

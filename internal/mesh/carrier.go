@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
+	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
@@ -47,6 +48,7 @@ type link interface {
 type counters interface {
 	Offloads() []tunnel.Offload
 	Drops() []tunnel.Drop // nil: the kernel has them, in the counters of its link
+	Peers() map[member.Key]ipsectunnel.State // with IPsec
 }
 
 // userspace is WireGuard in this process.
@@ -80,6 +82,10 @@ func (inKernel) Offloads() []tunnel.Offload {
 }
 
 func (inKernel) Drops() []tunnel.Drop { return nil }
+
+func (inKernel) Peers() map[member.Key]ipsectunnel.State { return nil }
+
+func (userspace) Peers() map[member.Key]ipsectunnel.State { return nil }
 
 // openCarrier makes the link by the engine that is chosen.
 func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {

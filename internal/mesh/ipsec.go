@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"log/slog"
 	"net"
@@ -13,8 +14,10 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	marked "github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/espudp"
 	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
@@ -125,4 +128,59 @@ func leavesFrom(mark uint32) func(netip.Addr) (netip.Addr, error) {
 		defer c.Close()
 		return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 	}
+}
+
+// tunnels are those of IPsec, by the peer's key.
+func (m *Mesh) tunnels() map[member.Key]ipsectunnel.State {
+	if p := m.parts.Load(); p != nil {
+		return p.carrier.Peers()
+	}
+	return nil
+}
+
+// keys adds what is known of tunnels of IPsec. A path says nothing of them: without keys nothing passes it.
+func (p *Peer) keys(s ipsectunnel.State) {
+	if s.Fault != nil {
+		p.Why = "no keys are agreed, and packets are lost: " + s.Fault.Error()
+	}
+	for _, t := range s.Tunnels {
+		a := SecurityAssociation{Local: t.Local, Remote: t.Remote, ReqID: t.Number, SPIIn: fmt.Sprintf("%#x", t.In),
+			Cipher: t.Cipher.String(), Here: t.Own, Sends: t.Sends, Since: t.Made.Round(0), Ends: t.Ends.Round(0),
+			Packets: [2]uint64{t.Sent, t.Got}}
+		if t.Out != 0 {
+			a.SPIOut = fmt.Sprintf("%#x", t.Out)
+		}
+		p.SecurityAssociations = append(p.SecurityAssociations, a)
+	}
+}
+
+// errorNames are those of the errors of IPsec that a node with an engine counts.
+func errorNames(engine string) []string {
+	if engine != meshconf.IPsec {
+		return nil
+	}
+	return ipsec.ErrorNames()
+}
+
+// ipsecErrors are what the kernel has dropped. None is known while it cannot be read.
+func (m *Mesh) ipsecErrors() []ipsec.Error {
+	if m.cfg.engine() != meshconf.IPsec {
+		return nil
+	}
+	all, err := ipsec.Errors()
+	if err != nil {
+		m.log.Debug("the errors of IPsec are not read", telemetry.AttrReason, err)
+	}
+	return all
+}
+
+// explainKeys says by which keys packets go to a peer; empty: not by IPsec, or by none.
+func (p *Peer) explainKeys() string {
+	for _, a := range p.SecurityAssociations {
+		if a.Sends {
+			return fmt.Sprintf("ipsec: from %s to %s, SPI %s, %s, answers by SPI %s\n", a.Local, a.Remote, a.SPIOut, a.Cipher,
+				a.SPIIn)
+		}
+	}
+	return ""
 }

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/link/report"
+	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -24,13 +26,14 @@ func (m *Mesh) LinkReport() *report.Facts {
 	if !ok {
 		return nil
 	}
-	out := s.linkReport(p.routing.Status(), m.reports())
+	out := s.linkReport(p.routing.Status(), m.reports(), m.tunnels())
 	out.Routed, out.Kept = topology.Routed(want), topology.Kept(want)
 	return &out
 }
 
 // linkReport has what the state and its parts say.
-func (s *state) linkReport(r routing.Status, ways map[string]peering.Report) report.Facts {
+func (s *state) linkReport(r routing.Status, ways map[string]peering.Report,
+	tunnels map[member.Key]ipsectunnel.State) report.Facts {
 	l, o := s.linked, s.cfg.Options
 	out := report.Facts{Engine: s.cfg.encrypts(), Link: o.Link, Table: o.Table, Others: l.plan.Linked,
 		InForce: r.InForce, Differs: r.Differs}
@@ -51,6 +54,10 @@ func (s *state) linkReport(r routing.Status, ways map[string]peering.Report) rep
 		}
 		peer := report.Peer{Key: t.Key, Allowed: t.Allowed, Overlay: [2]netip.Addr{t.Overlay4, t.Overlay6}, MTU: t.MTU}
 		peer.State, peer.Reason = wayOf(ways[t.ID])
+		for _, x := range tunnels[t.Key].Tunnels {
+			peer.SAs = append(peer.SAs, report.SA{Local: x.Local, Remote: x.Remote.Addr(), Number: x.Number, In: x.In,
+				Out: x.Out, Algorithm: x.Cipher.Kernel(), Sends: x.Sends})
+		}
 		n, other := nodes[t.Node]
 		if other = other && n.Cluster != l.view.Self.Cluster && n.Key == t.Key; other {
 			peer.Name = t.Node

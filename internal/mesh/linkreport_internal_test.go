@@ -36,7 +36,7 @@ func reportOf(self string) report.Facts {
 		}
 		ways[m.ID] = peering.Report{ID: m.ID, Report: path.Report{State: path.Direct}}
 	}
-	return s.linkReport(routing.Status{InForce: true}, ways)
+	return s.linkReport(routing.Status{InForce: true}, ways, nil)
 }
 
 func TestLinkReport(t *testing.T) {
@@ -88,7 +88,7 @@ func TestWayOf(t *testing.T) {
 	}
 	var s state
 	s.cfg = &Config{}
-	f := s.linkReport(routing.Status{Fault: fault.New(fault.CodeInternal, "the kernel is not read")}, nil)
+	f := s.linkReport(routing.Status{Fault: fault.New(fault.CodeInternal, "the kernel is not read")}, nil, nil)
 	if f.Linked || f.InForce || !strings.Contains(f.Why, "the kernel is not read") {
 		t.Errorf("of a node of no linked cluster: %+v", f)
 	}

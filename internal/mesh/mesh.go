@@ -138,7 +138,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	}
 	m.state.Store(&s)
 	telemetry.NewPods(o.Reg, func(state string) float64 { return m.state.Load().pods.count(state) })
-	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), m.readings())
+	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), errorNames(m.cfg.engine()), m.readings())
 	m.attach, err = attach.Open(attachConfig(cfg), attach.Options{
 		Log: o.Log, Reg: o.Reg, ReadJoin: cfg.ReadJoin, Changed: func() { ring(m.look) },
 	})

@@ -121,5 +121,13 @@ func (m *Mesh) readings() telemetry.MeshReadings {
 			}
 			return 0
 		},
+		IPsec: func(name string) float64 {
+			for _, e := range m.ipsecErrors() {
+				if e.Name == name {
+					return float64(e.Packets)
+				}
+			}
+			return 0
+		},
 	}
 }

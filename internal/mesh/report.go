@@ -43,10 +43,17 @@ func (m *Mesh) Status() Status {
 	if p := m.parts.Load(); p != nil {
 		p.into(&out)
 	}
+	for _, e := range m.ipsecErrors() {
+		if e.Packets > 0 {
+			out.IPsecErrors = append(out.IPsecErrors, IPsecError(e))
+		}
+	}
 	m.reloads.get().into(&out)
-	reports := m.reports()
+	reports, tunnels := m.reports(), m.tunnels()
 	for _, t := range s.peers {
-		out.Peers = append(out.Peers, peerOf(t, s.members[t.ID], reports[t.ID]))
+		p := peerOf(t, s.members[t.ID], reports[t.ID])
+		p.keys(tunnels[t.Key])
+		out.Peers = append(out.Peers, p)
 	}
 	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
 	return out
@@ -274,7 +281,7 @@ func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) 
 		if peer.Why != "" {
 			out.Text += ": " + peer.Why
 		}
-		out.Text += "\n"
+		out.Text += "\n" + peer.explainKeys()
 	}
 	return out, nil
 }

@@ -67,6 +67,8 @@ type Status struct {
 	// TunnelDropped is what was dropped between the network and the link; left out with the
 	// kernel's WireGuard.
 	TunnelDropped []Dropped `json:"tunnelDropped,omitempty"`
+	// IPsecErrors are what the kernel's IPsec has dropped, in the whole network namespace; those that came at all.
+	IPsecErrors []IPsecError `json:"ipsecErrors,omitempty"`
 	Warnings      []string  `json:"warnings,omitempty"`
 }
 
@@ -173,6 +175,23 @@ type Peer struct {
 	// Stale says that no source can tell any longer whether it is alive.
 	Stale      bool        `json:"stale,omitempty"`
 	Candidates []Candidate `json:"candidates,omitempty"`
+	// SecurityAssociations are the tunnels of IPsec to it, oldest first.
+	SecurityAssociations []SecurityAssociation `json:"securityAssociations,omitempty"`
+}
+
+// SecurityAssociation is a tunnel of IPsec: both of its directions (RFC 4301 section 4.1), without keys.
+type SecurityAssociation struct {
+	Local   netip.Addr     `json:"local"`
+	Remote  netip.AddrPort `json:"remote"`
+	ReqID   uint32         `json:"reqID"`
+	SPIIn   string         `json:"spiIn"`
+	SPIOut  string         `json:"spiOut,omitempty"` // left out: nothing is sent by it any more
+	Cipher  string         `json:"cipher"`
+	Here    bool           `json:"begunHere,omitempty"`
+	Sends   bool           `json:"sends,omitempty"` // packets go by it
+	Since   time.Time      `json:"since"`
+	Ends    time.Time      `json:"ends,omitzero"` // another one has taken its place
+	Packets [2]uint64      `json:"packets"`       // sent and received
 }
 
 // Candidate is a way to a peer, and what came of it.
@@ -215,6 +234,13 @@ type Problem struct {
 // Dropped is how many packets were dropped for a reason.
 type Dropped struct {
 	Reason  string `json:"reason"`
+	Packets uint64 `json:"packets"`
+}
+
+// IPsecError is a reason for which the kernel has dropped packets.
+type IPsecError struct {
+	Name    string `json:"name"` // as in /proc/net/xfrm_stat
+	Means   string `json:"means"`
 	Packets uint64 `json:"packets"`
 }
 

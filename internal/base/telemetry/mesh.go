@@ -14,11 +14,12 @@ type MeshReadings struct {
 	Waiting func() float64 // settings that take effect at the next start
 	Closed  func() float64 // ranges
 	Dropped func(reason string) float64
+	IPsec   func(name string) float64 // errors
 }
 
 // NewMesh registers the metrics of a mesh node itself; reasons are those of its tunnel's
-// drops.
-func NewMesh(reg prometheus.Registerer, reasons []string, r MeshReadings) *Mesh {
+// drops, and ipsec the names of IPsec's errors, of which a node without IPsec has none.
+func NewMesh(reg prometheus.Registerer, reasons, ipsec []string, r MeshReadings) *Mesh {
 	f := factory{reg}
 	f.gaugeFunc("tombolo_mesh_settings_waiting", "Settings that were changed in the configuration and need a restart.",
 		r.Waiting)
@@ -26,6 +27,10 @@ func NewMesh(reg prometheus.Registerer, reasons []string, r MeshReadings) *Mesh 
 		"Closed ranges: packets for them are lost, because their member, or its key, is no longer announced.", r.Closed)
 	f.counterFuncs("tombolo_mesh_tunnel_dropped_packets_total",
 		"Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
+	if len(ipsec) > 0 {
+		f.counterFuncs("tombolo_mesh_ipsec_errors_total",
+			"Packets that the kernel's IPsec has dropped in this network namespace, by the kernel's names.", "error", ipsec, r.IPsec)
+	}
 	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total",
 		"Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}
 	begin(m.Reloads, []string{Outcome("")})

@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
-// defaultPort is where WireGuard listens on a node with an elastic address that states no endpoint.
-const defaultPort = 51820
+// defaultPort and ipsecPort are where a node with an elastic address listens that states no endpoint, by its engine.
+const defaultPort, ipsecPort = 51820, 4500
 
 // condition is one of an object's status.
 type condition struct {
@@ -219,7 +219,11 @@ func endpoints(s v1alpha1.ClusterNodeSpec) []string {
 		}
 	}
 	if len(out) == 0 {
-		add(defaultPort)
+		if s.Engine == v1alpha1.LinkIPsec {
+			add(ipsecPort)
+		} else {
+			add(defaultPort)
+		}
 	}
 	for _, text := range s.Endpoints {
 		if !slices.Contains(out, text) {

@@ -36,6 +36,15 @@ type Facts struct {
 	Differs []plan.Step // that would mend it; none where the kernel cannot be read
 }
 
+// SA is a tunnel of IPsec: what is sent and what is received.
+type SA struct {
+	Local, Remote netip.Addr
+	Number        uint32 // of the peer, in the kernel's policies and states
+	In, Out       uint32 // SPIs; Out is 0 of one by which nothing is sent any more
+	Algorithm     string // as the kernel calls it
+	Sends         bool   // packets go by it
+}
+
 // Peer is a node with a tunnel.
 type Peer struct {
 	// Name is that of the ClusterNode; empty: it is a node of the own cluster.
@@ -47,6 +56,7 @@ type Peer struct {
 	Ranges, Allowed []netip.Prefix
 	Overlay         [2]netip.Addr // its IPv4 and IPv6 address in the mesh; not valid: it has none
 	MTU             int           // of routes to it; 0: the link's
+	SAs             []SA          // its tunnels of IPsec
 	State           string        // Up and so on
 	Reason          string        // of the state, for people
 }

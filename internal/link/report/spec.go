@@ -18,6 +18,8 @@ const (
 	mostEndpoints = 8
 	mostRoutes    = 1024
 	mostKept      = 1024
+	mostPolicies  = 3072
+	mostStates    = 1536
 	mostRanges    = 256  // of one peer
 	allRanges     = 4096 // of all peers, but that each may have leastRanges
 	leastRanges   = 4
@@ -42,7 +44,11 @@ func Spec(f Facts) (out v1alpha1.NodeConfigSpec) {
 			at.Ranges = append(at.Ranges, r.String())
 		}
 		out.Peers = append(out.Peers, at)
+		out.XfrmPolicies = append(out.XfrmPolicies, policies(p)...)
+		out.XfrmStates = append(out.XfrmStates, states(p)...)
 	}
+	out.XfrmPolicies, more.XfrmPolicies = first(out.XfrmPolicies, mostPolicies)
+	out.XfrmStates, more.XfrmStates = first(out.XfrmStates, mostStates)
 	out.Routes, more.Routes = first(routes(f), mostRoutes)
 	for _, set := range f.Kept {
 		for _, r := range set.Ranges {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
 )
 
@@ -25,9 +26,10 @@ func (l Line) sameEnds(o Line) bool { return l.Local == o.Local && l.Remote.Addr
 // held is a tunnel to a peer.
 type held struct {
 	keyexchange.Tunnel
-	line Line
-	own  bool // this node has begun it
-	made time.Time
+	line   Line
+	cipher ipsec.Cipher
+	own    bool // this node has begun it
+	made   time.Time
 	ends time.Time // when it goes, since another one has taken its place; zero: none has
 	mute bool      // nothing can be sent by it: there is no state for that
 	use  usage     // what was sent by it
@@ -105,10 +107,12 @@ func (l Limits) reason(s situation, v verdict) (why string, due time.Time) {
 		return "there is no tunnel", s.since.Add(yield) // the other one has the same reason
 	case v.send < 0:
 		return "there is no tunnel", s.since
-	case s.held[v.send].line != s.line:
-		return "the path has changed", s.since
 	}
 	h := &s.held[v.send]
+	// A peer whose router passes on a port calls from another one than it is called at: what came since is as good.
+	if h.line != s.line && !(h.line.sameEnds(s.line) && !h.made.Before(s.since)) {
+		return "the path has changed", s.since
+	}
 	if s.wanted.After(h.made.Add(shakeAgain)) {
 		return "the peer does not answer", s.wanted
 	}

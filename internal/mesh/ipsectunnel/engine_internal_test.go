@@ -96,6 +96,40 @@ func TestOneExchangeForBoth(t *testing.T) {
 	})
 }
 
+// TestShown: both ends show one tunnel, and what one sends the other receives.
+func TestShown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		time.Sleep(time.Minute) // they have looked
+		of := func(n *node) Shown {
+			t.Helper()
+			s := n.engine.Peers()[n.other().public]
+			if s.Fault != nil || len(s.Tunnels) != 1 || !s.Tunnels[0].Sends || s.Tunnels[0].Sent == 0 {
+				t.Fatalf("%+v", s)
+			}
+			return s.Tunnels[0]
+		}
+		one, two := of(a), of(b)
+		if one.In != two.Out || one.Out != two.In || one.Own == two.Own || one.Sent != two.Got || one.Local != two.Remote.Addr() {
+			t.Errorf("%+v and %+v", one, two)
+		}
+	})
+}
+
+// TestShownWithoutKeys: why there are none is told.
+func TestShownWithoutKeys(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.nodes[0], w.nodes[1]
+		a.start()
+		b.start()
+		a.engine.SetPath(b.public, path.Path{Addr: netip.MustParseAddrPort("203.0.113.9:4500")}, a.addrs[0])
+		time.Sleep(time.Minute)
+		if s := a.engine.Peers()[b.public]; s.Fault == nil || len(s.Tunnels) > 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestOneNodeAsksForChaCha(t *testing.T) {
 	for i := range 2 {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -311,6 +345,23 @@ func TestThePortOfANatChanges(t *testing.T) {
 			}
 			a.path(a.addrs[0], b.addrs[0])
 			w.soon(yield)
+		}
+	})
+}
+
+// TestBothNodesAreBehindPortsThatAreForwarded: each calls from another port than it is called at, and no exchange
+// follows from the other one's.
+func TestBothNodesAreBehindPortsThatAreForwarded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.nodes[0], w.nodes[1]
+		w.forwarded = map[netip.Addr]uint16{a.addrs[0]: 14500, b.addrs[0]: 24500}
+		a.start()
+		b.start()
+		a.engine.SetPath(b.public, path.Path{Addr: netip.AddrPortFrom(b.addrs[0], 24500)}, a.addrs[0])
+		b.engine.SetPath(a.public, path.Path{Addr: netip.AddrPortFrom(a.addrs[0], 14500)}, b.addrs[0])
+		w.soon(time.Minute)
+		if n := w.dialed(); n > 4 {
+			t.Errorf("%d exchanges in a minute", n)
 		}
 	})
 }

@@ -176,7 +176,7 @@ func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
 	if x.own {
 		// The peer may send by it from the offer on, whatever becomes of this end: it stays until another one takes its
 		// place.
-		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, own: true,
+		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, cipher: x.cipher, own: true,
 			made: time.Now(), mute: true})
 		e.boundLocked(p)
 	}
@@ -199,14 +199,14 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 	}
 	x.complete = true
 	now := time.Now()
-	p.held = supersede(p.held, held{Tunnel: t, line: x.line, own: x.own, made: now}, now)
+	p.held = supersede(p.held, held{Tunnel: t, line: x.line, cipher: x.cipher, own: x.own, made: now}, now)
 	if len(p.left) > 0 && x.own && p.leftEnds.IsZero() {
 		p.leftEnds = now.Add(grace)
 	}
 	p.seen.shook(now)
 	e.boundLocked(p)
 	if _, moved := e.stepLocked(now, p); moved {
-		err = e.policiesLocked()
+		e.stale = true // for tick, which asks the kernel once for all peers
 	}
 	// The kernel may choose any state from and to the same addresses: the older ones go, now that there is a new one.
 	for i := range p.held {

@@ -3,9 +3,12 @@
 package ipsectunnel
 
 import (
+	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -43,10 +46,10 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 			errs = append(errs, e.forgetLocked(p))
 		}
 	}
-	for k, w := range want {
-		p := e.peers[k]
+	for _, k := range slices.SortedFunc(maps.Keys(want), func(a, b member.Key) int { return bytes.Compare(a[:], b[:]) }) {
+		p, w := e.peers[k], want[k]
 		if p == nil {
-			p = e.addLocked(k, w.Pin)
+			p = e.addLocked(k, w.Pin, cfg.Key)
 			p.line, p.since = lines[k], time.Now()
 		}
 		p.first = string(own[:]) < string(k[:])
@@ -77,11 +80,14 @@ func (e *Engine) signLocked(s tunnel.Signer) error {
 	return nil
 }
 
-func (e *Engine) addLocked(k member.Key, pin member.Pin) *peer {
+// addLocked adds a peer. Its number is the same in the next run of a node with the same key, which finds states of it,
+// and nobody else can make a key that leads to a number of his choice.
+func (e *Engine) addLocked(k member.Key, pin member.Pin, own tunnel.Secret) *peer {
 	p := &peer{peerFacts: peerFacts{key: k, pin: pin}}
-	sum := sha256.Sum256(k[:])
-	// The number is the same in the next run, which finds states of it.
-	for p.id = binary.BigEndian.Uint32(sum[:]) | 1<<31; e.ids[p.id] != nil; p.id++ {
+	secret := own.Bytes()
+	h := hmac.New(sha256.New, secret[:])
+	h.Write(k[:])
+	for p.id = binary.BigEndian.Uint32(h.Sum(nil)) | 1<<31; e.ids[p.id] != nil; p.id++ {
 	}
 	e.peers[k], e.ids[p.id] = p, p
 	if pin != (member.Pin{}) {

@@ -144,6 +144,21 @@ type world struct {
 	cut   func(from, to netip.Addr) bool
 	seeAs map[netip.Addr]netip.AddrPort // a NAT's
 	dials int
+	// forwarded are ports at which nodes are called, though they call from port.
+	forwarded map[netip.Addr]uint16
+}
+
+// at is where what is sent to an address and port arrives.
+func (w *world) at(to netip.AddrPort) netip.AddrPort {
+	for inside, as := range w.seeAs {
+		if as == to {
+			return netip.AddrPortFrom(inside, port)
+		}
+	}
+	if to.Port() == w.forwarded[to.Addr()] {
+		return netip.AddrPortFrom(to.Addr(), port)
+	}
+	return to
 }
 
 func newWorld(t *testing.T) *world {
@@ -286,12 +301,7 @@ func (n *node) leaves() bool {
 
 func (n *node) receives(s *kept) error {
 	n.mu.Lock()
-	to := netip.AddrPortFrom(s.To, s.ToPort)
-	for inside, as := range n.seeAs {
-		if as == to {
-			to = netip.AddrPortFrom(inside, port)
-		}
-	}
+	to := n.at(netip.AddrPortFrom(s.To, s.ToPort))
 	cut := n.cut != nil && n.cut(s.From, to.Addr())
 	n.mu.Unlock()
 	if cut {
@@ -338,11 +348,7 @@ func (n transport) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr
 	o, line := n.other(), Line{local, to}
 	n.mu.Lock()
 	n.dials++
-	for inside, as := range n.seeAs {
-		if as == to {
-			to = netip.AddrPortFrom(inside, port)
-		}
-	}
+	to = n.at(to)
 	from := netip.AddrPortFrom(local, port)
 	if as, there := n.seeAs[local]; there {
 		from = as

@@ -13,5 +13,5 @@
 //
 // What anybody on the network can make it do is bounded: connections in total and of one address, and the time of each.
 // While several are there, one more has to come from where it says (Retry, RFC 9000 section 8.1.2), and half of them
-// are for addresses that peers have.
+// are for addresses that peers have. How many come one after the other is not bounded: each costs a handshake.
 package keyconn

@@ -247,7 +247,7 @@ func TestWithoutIPsec(t *testing.T) {
 func TestWithoutESP(t *testing.T) {
 	before := ipsecLinks(t)
 	f := ipsec.Able()
-	if f == nil || !strings.Contains(f.Error(), "it lacks ESP over IPv4, ESP over IPv6") ||
+	if f == nil || !strings.Contains(f.Error(), "it lacks ESP in UDP over IPv4, ESP in UDP over IPv6 (Linux 5.8)") ||
 		!strings.Contains(f.Next, "modprobe -a esp4 gcm") {
 		t.Fatalf("without esp4: %v", f)
 	}

@@ -50,6 +50,15 @@ func TestIPsecEngine(t *testing.T) {
 		reach(b, a)
 	}
 	r.step("traffic", both)
+	r.step("shown", func(t *testing.T) {
+		text, err := a.verb("status", "--candidates")
+		if err != nil || !strings.Contains(text, "aes-256-gcm") || !strings.Contains(text, "sends and receives") {
+			t.Errorf("the status (%v) shows no tunnel:\n%s", err, text)
+		}
+		if text, err := a.verb("explain", b.overlay4.String()); err != nil || !strings.Contains(text, "ipsec: from ") {
+			t.Errorf("explain (%v) does not say by which keys:\n%s", err, text)
+		}
+	})
 	r.step("another engine", func(t *testing.T) {
 		if text, err := a.verb("status"); err != nil || !strings.Contains(text, "runs engine wireguard") {
 			t.Errorf("the status (%v) does not say why %s is not reached:\n%s", err, c.name, text)

@@ -25,8 +25,10 @@ type part struct {
 
 // parts are tried in this order, each on its own.
 var parts = []part{
-	{"ESP over IPv4", "esp4 " + crypto, tryState("192.0.2.1", "192.0.2.2", AES)},
-	{"ESP over IPv6", "esp6 " + crypto, tryState("2001:db8::1", "2001:db8::2", AES)},
+	{"ESP in UDP over IPv4", "esp4 " + crypto, tryState("192.0.2.1", "192.0.2.2", AES)},
+	{"ESP in UDP over IPv6 (Linux 5.8)", "esp6 " + crypto, tryState("2001:db8::1", "2001:db8::2", AES)},
+	// Any peer may ask for it.
+	{"ChaCha20-Poly1305 for ESP", "chacha20poly1305", tryState("192.0.2.1", "192.0.2.3", ChaCha)},
 }
 
 // crypto are the modules of AES-256-GCM with the sequence numbers of ESP.
@@ -105,6 +107,6 @@ func tryState(from, to string, c Cipher) func(*Device) error {
 			return err
 		}
 		return d.Add(State{Name: Name{netip.MustParseAddr(to), 0x100}, Peer: 1, From: netip.MustParseAddr(from), Cipher: c,
-			Key: NewKey(key)})
+			Key: NewKey(key), FromPort: 4500, ToPort: 4500})
 	}
 }

@@ -28,7 +28,7 @@ func (d *Device) Add(s State) error {
 	info.Id.Daddr, info.Saddr = kernelAddress(s.To), kernelAddress(s.From)
 	info.Id.Proto, info.Id.Spi = uint8(netlink.XFRM_PROTO_ESP), nl.Swap32(s.SPI)
 	aead := nl.XfrmAlgoAEAD{AlgKeyLen: KeyBytes * 8, AlgICVLen: checkBits, AlgKey: key[:]}
-	copy(aead.AlgName[:], s.Cipher.kernel())
+	copy(aead.AlgName[:], s.Cipher.Kernel())
 	replay := nl.XfrmReplayStateEsn{ReplayWindow: window, BmpLen: window / 32}
 	req.AddData(info)
 	add := func(kind int, data []byte) { req.AddData(nl.NewRtAttr(kind, data)) }

@@ -25,8 +25,8 @@ func (c Cipher) String() string {
 	return "aes-256-gcm"
 }
 
-// kernel is the kernel's name of it.
-func (c Cipher) kernel() string {
+// Kernel is the kernel's name of it.
+func (c Cipher) Kernel() string {
 	if c == ChaCha {
 		return "rfc7539esp(chacha20,poly1305)"
 	}

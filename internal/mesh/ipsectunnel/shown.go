@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipsectunnel
+
+import (
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+)
+
+// Shown is a tunnel as people see it. Its keys are in the kernels of both nodes alone.
+type Shown struct {
+	Line
+	Number  uint32 // of the peer, in policies and states (reqid)
+	In, Out uint32 // SPIs; Out is 0 of one by which nothing is sent any more
+	Cipher  ipsec.Cipher
+	Own     bool // this node has begun it
+	Sends   bool // packets go by it
+	Made    time.Time
+	Ends    time.Time // when it goes, since another one has taken its place; zero: none has
+	Sent    uint64    // packets, as of the last look
+	Got     uint64
+}
+
+// State is how it is with a peer.
+type State struct {
+	Tunnels []Shown // oldest first, without what an earlier run has left
+	Fault   error   // why nothing can be sent, if an exchange failed; nil: something can, or none did
+}
+
+// Peers are the states of all peers.
+func (e *Engine) Peers() map[member.Key]State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make(map[member.Key]State, len(e.peers))
+	for k, p := range e.peers {
+		var s State
+		if p.sends.IsZero() {
+			s.Fault = p.fault
+		}
+		for i := range p.held {
+			h := &p.held[i]
+			s.Tunnels = append(s.Tunnels, Shown{Line: h.line, Number: p.id, In: h.In, Out: h.Out, Cipher: h.cipher,
+				Own: h.own, Made: h.made, Ends: h.ends, Sent: h.use.packets, Got: h.got.packets,
+				Sends: h.Out != 0 && h.line == p.sends && h.ends.IsZero()})
+		}
+		out[k] = s
+	}
+	return out
+}
