@@ -30,10 +30,10 @@ type held struct {
 	cipher ipsec.Cipher
 	own    bool // this node has begun it
 	made   time.Time
-	ends time.Time // when it goes, since another one has taken its place; zero: none has
-	mute bool      // nothing can be sent by it: there is no state for that
-	use  usage     // what was sent by it
-	got  usage     // what was received by it
+	ends   time.Time // when it goes, since another one has taken its place; zero: none has
+	mute   bool      // nothing can be sent by it: there is no state for that
+	use    usage     // what was sent by it
+	got    usage     // what was received by it
 }
 
 // usage is what a state has done.
