@@ -121,9 +121,7 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 			fmt.Fprintf(w, "dropped: %s: %s\n", d.Reason, plural(int(d.Packets), "packet"))
 		}
 	}
-	for _, e := range st.IPsecErrors {
-		fmt.Fprintf(w, "dropped: %s: %s: %s\n", e.Name, plural(int(e.Packets), "packet"), e.Means)
-	}
+	printIPsecErrors(w, st)
 	for _, warn := range st.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", warn)
 	}
@@ -167,9 +165,7 @@ func printCandidates(w io.Writer, p mesh.Peer, now time.Time) {
 	for _, r := range p.Ranges {
 		fmt.Fprintf(t, "  range\t%s\n", r)
 	}
-	for _, a := range p.SecurityAssociations {
-		fmt.Fprintf(t, "  ipsec %s to %s\t%s\t%s\n", a.Local, a.Remote, a.Cipher, associationText(a, now))
-	}
+	printAssociations(t, p, now)
 	for _, c := range p.Candidates {
 		near := ""
 		if c.Near {
@@ -179,23 +175,6 @@ func printCandidates(w io.Writer, p mesh.Peer, now time.Time) {
 			plural(c.Sent, "ping"), millis(c.RTT), c.Why)
 	}
 	t.Flush()
-}
-
-// associationText is what a tunnel of IPsec does, and for how long.
-func associationText(a mesh.SecurityAssociation, now time.Time) string {
-	begun := "there"
-	if a.Here {
-		begun = "here"
-	}
-	state := "receives"
-	switch {
-	case !a.Ends.IsZero():
-		state = "receives, and goes in " + span(a.Ends.Sub(now))
-	case a.Sends:
-		state = "sends and receives"
-	}
-	return fmt.Sprintf("SPI %s in, %s out, %s, begun %s %s ago, %s sent, %d received", a.SPIIn,
-		cmp.Or(a.SPIOut, "none"), state, begun, span(now.Sub(a.Since)), plural(int(a.Packets[0]), "packet"), a.Packets[1])
 }
 
 // addressText is empty for no address.

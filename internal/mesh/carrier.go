@@ -47,7 +47,7 @@ type link interface {
 // counters are what the status shows of a carrier.
 type counters interface {
 	Offloads() []tunnel.Offload
-	Drops() []tunnel.Drop // nil: the kernel has them, in the counters of its link
+	Drops() []tunnel.Drop                    // nil: the kernel has them, in the counters of its link
 	Peers() map[member.Key]ipsectunnel.State // with IPsec
 }
 

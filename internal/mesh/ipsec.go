@@ -184,3 +184,12 @@ func (p *Peer) explainKeys() string {
 	}
 	return ""
 }
+
+// ipsecErrorsInto adds those of which there are any to a status.
+func (m *Mesh) ipsecErrorsInto(out *Status) {
+	for _, e := range m.ipsecErrors() {
+		if e.Packets > 0 {
+			out.IPsecErrors = append(out.IPsecErrors, IPsecError(e))
+		}
+	}
+}

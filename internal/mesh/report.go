@@ -43,11 +43,7 @@ func (m *Mesh) Status() Status {
 	if p := m.parts.Load(); p != nil {
 		p.into(&out)
 	}
-	for _, e := range m.ipsecErrors() {
-		if e.Packets > 0 {
-			out.IPsecErrors = append(out.IPsecErrors, IPsecError(e))
-		}
-	}
+	m.ipsecErrorsInto(&out)
 	m.reloads.get().into(&out)
 	reports, tunnels := m.reports(), m.tunnels()
 	for _, t := range s.peers {
@@ -398,8 +394,4 @@ func (m *Mesh) RotateKey() (out Rotated, err error) {
 		return out, err
 	}
 	return v.(Rotated), nil
-}
-
-func notUp() *fault.Fault {
-	return fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 }

@@ -69,7 +69,7 @@ type Status struct {
 	TunnelDropped []Dropped `json:"tunnelDropped,omitempty"`
 	// IPsecErrors are what the kernel's IPsec has dropped, in the whole network namespace; those that came at all.
 	IPsecErrors []IPsecError `json:"ipsecErrors,omitempty"`
-	Warnings      []string  `json:"warnings,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"`
 }
 
 // Configuration is how that on disk stands to what runs.
@@ -320,4 +320,8 @@ func text(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
+}
+
+func notUp() *fault.Fault {
+	return fault.New(fault.CodeMeshAway, "the mesh is not up yet").Hint("try again in a moment")
 }

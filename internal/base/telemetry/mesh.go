@@ -29,7 +29,8 @@ func NewMesh(reg prometheus.Registerer, reasons, ipsec []string, r MeshReadings)
 		"Packets that were dropped between the network and the link, by reason.", "reason", reasons, r.Dropped)
 	if len(ipsec) > 0 {
 		f.counterFuncs("tombolo_mesh_ipsec_errors_total",
-			"Packets that the kernel's IPsec has dropped in this network namespace, by the kernel's names.", "error", ipsec, r.IPsec)
+			"Packets that the kernel's IPsec has dropped in this network namespace, by the kernel's names.", "error",
+			ipsec, r.IPsec)
 	}
 	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total",
 		"Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}

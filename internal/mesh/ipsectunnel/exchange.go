@@ -176,8 +176,8 @@ func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
 	if x.own {
 		// The peer may send by it from the offer on, whatever becomes of this end: it stays until another one takes its
 		// place.
-		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, cipher: x.cipher, own: true,
-			made: time.Now(), mute: true})
+		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, cipher: x.cipher,
+			own: true, made: time.Now(), mute: true})
 		e.boundLocked(p)
 	}
 	return nil
