@@ -77,13 +77,13 @@ func (n statedNode) claim(self string, accepted bool) doubled.Claim {
 // Federation follows the objects of linked clusters.
 type Federation struct {
 	o        Options
-	clusters *part[reach.Cluster]
+	clusters *part[statedCluster]
 	nodes    *part[statedNode]
 
 	mu   sync.Mutex // of what follows, and of the parts
 	view reach.View
 	said []roster.Said
-	// clashes are nodes of other clusters with what is a node's of yet another one.
+	// clashes are nodes of other clusters with what is another one's.
 	clashes map[string]error
 	wake    chan struct{}
 }
@@ -166,33 +166,32 @@ func (f *Federation) stir() {
 // decideLocked makes the view of the objects; mu is held.
 func (f *Federation) decideLocked() {
 	view := reach.View{Self: f.o.Self}
-	pods := map[string][]netip.Prefix{} // of clusters
+	var clusters []statedCluster
 	for _, c := range f.clusters.goodLocked() {
-		view.Clusters = append(view.Clusters, c.value)
-		pods[c.value.Name] = c.value.Pods
+		clusters = append(clusters, c.value)
+		view.Clusters = append(view.Clusters, c.value.Cluster)
 	}
-	nodes := f.nodes.goodLocked()
-	claims := make([]doubled.Claim, 0, len(nodes))
-	for _, n := range nodes {
-		node := n.value.Node
-		node.Pods = within(node.Pods, pods[node.Cluster])
-		view.Nodes = append(view.Nodes, node)
-		_, accepted := pods[n.value.Cluster]
-		claims = append(claims, n.value.claim(f.o.Self.Cluster, accepted))
+	var own []netip.Prefix
+	if c := f.clusters.objects[f.o.Self.Cluster]; c != nil {
+		own = c.value.stated
+	}
+	var nodes []statedNode
+	for _, n := range f.nodes.goodLocked() {
+		nodes = append(nodes, n.value)
 	}
 	var said []roster.Said
-	clashes, why := map[string]error{}, clashing(claims)
-	for i, n := range nodes {
-		view.Nodes[i].Doubled = why[n.value.Name]
-		switch name := n.value.Name; {
-		case n.value.Cluster == f.o.Self.Cluster:
-		case why[name] != "":
-			clashes[name.String()] = refused(v1alpha1.KindClusterNode, name.String(), "%s", why[name])
-			if f.clashes[name.String()] == nil {
-				f.tell(clashes[name.String()])
+	clashes := map[string]error{}
+	for _, n := range judge(f.o.Self.Cluster, own, clusters, nodes) {
+		view.Nodes = append(view.Nodes, n.Node)
+		switch name := n.String(); {
+		case n.Cluster == f.o.Self.Cluster:
+		case n.Doubled != "":
+			clashes[name] = refused(v1alpha1.KindClusterNode, name, "%s", n.Doubled)
+			if f.clashes[name] == nil {
+				f.tell(clashes[name])
 			}
 		default:
-			said = append(said, n.value.said)
+			said = append(said, n.said)
 		}
 	}
 	f.clashes = clashes
