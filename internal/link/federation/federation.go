@@ -51,17 +51,17 @@ type Options struct {
 // statedNode is a node, and the member that it is to this one.
 type statedNode struct {
 	reach.Node
-	said    roster.Said
-	created time.Time
-	order   uint64 // that the host cluster has noted; 0: none
+	said     roster.Said
+	created  time.Time
+	order    uint64 // that the host cluster has noted; 0: none
+	accepted bool   // its cluster is
 }
 
 // claim is what the node says is its own.
 //
 //	self: the own cluster
-//	accepted: its cluster is
-func (n statedNode) claim(self string, accepted bool) doubled.Claim {
-	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: accepted,
+func (n statedNode) claim(self string) doubled.Claim {
+	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: n.accepted,
 		Created: n.created, Order: n.order}
 	if !n.Key.IsZero() {
 		c.Key = n.Key.String()
@@ -190,7 +190,7 @@ func (f *Federation) decideLocked() {
 			if f.clashes[name] == nil {
 				f.tell(clashes[name])
 			}
-		default:
+		case n.accepted: // of others nothing is taken, no endpoints either
 			said = append(said, n.said)
 		}
 	}

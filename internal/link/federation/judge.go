@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/link/doubled"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
 )
@@ -53,21 +54,27 @@ func (h *holders) other(a netip.Addr, cluster string) (netip.Prefix, string, boo
 	return netip.Prefix{}, "", false
 }
 
-// judge says of nodes which do not count for the own cluster, and leaves out what they may not have.
+// judge says of nodes which do not count for the own cluster, and leaves out what they may not have: among it endpoints
+// within ranges of others. Of an address that is in the range of one and an endpoint of another nothing would be sent.
 //
 //	self: the own cluster; empty: none is
 //	own: its ranges, accepted or not
 func judge(self string, own []netip.Prefix, clusters []statedCluster, nodes []statedNode) []statedNode {
-	pods, inMesh := map[string][]netip.Prefix{}, newHolders()
+	pods, inMesh, outside := map[string][]netip.Prefix{}, newHolders(), newHolders()
 	for i := range clusters {
 		c := &clusters[i]
 		pods[c.Name] = c.Pods
 		inMesh.add(c.Name, c.held...)
+		for _, p := range c.held {
+			outside.add(c.Name, c.Outside(p)) // what is mapped is reached by no other address from here
+		}
 	}
-	inMesh.add(self, own...)
-	for i := range nodes {
-		if n := &nodes[i]; n.Cluster == self {
-			inMesh.add(self, n.Pods...)
+	for _, h := range []*holders{inMesh, outside} {
+		h.add(self, own...)
+		for i := range nodes {
+			if n := &nodes[i]; n.Cluster == self {
+				h.add(self, n.Pods...)
+			}
 		}
 	}
 	out := slices.Clone(nodes)
@@ -75,8 +82,14 @@ func judge(self string, own []netip.Prefix, clusters []statedCluster, nodes []st
 	for i := range out {
 		n := &out[i]
 		n.Pods = within(n.Pods, pods[n.Cluster])
-		_, accepted := pods[n.Cluster]
-		c := n.claim(self, accepted)
+		_, n.accepted = pods[n.Cluster]
+		if f := &n.said.Facts; n.Cluster != self {
+			f.Endpoints = slices.DeleteFunc(slices.Clone(f.Endpoints), func(e member.Endpoint) bool {
+				_, _, found := outside.other(e.Addr.Addr(), n.Cluster)
+				return found
+			})
+		}
+		c := n.claim(self)
 		if n.Doubled = inRange(c, self, inMesh); n.Doubled == "" { // what does not count keeps nobody out
 			claims = append(claims, c)
 		}

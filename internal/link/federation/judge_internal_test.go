@@ -98,3 +98,34 @@ func TestAddressesInRanges(t *testing.T) {
 		t.Errorf("%+v, %q", v.Nodes, problems)
 	}
 }
+
+// TestEndpointsInRanges: endpoints and elastic addresses of a node of another cluster that lie within ranges of others,
+// as they are reached from here, are left out, and all of a node whose cluster is not accepted or that does not count.
+func TestEndpointsInRanges(t *testing.T) {
+	for text, want := range map[string]string{
+		`"endpoints":["192.0.2.1:1","10.1.3.4:1","[fd01::7]:1","[2001:db8::1]:1","10.101.0.1:1"]`: "192.0.2.1:1 [2001:db8::1]:1",
+		`"endpoints":["10.2.3.4:1","10.4.3.4:1"]`:                                                 "10.2.3.4:1 10.4.3.4:1",  // its own, and nobody's
+		`"endpoints":["240.9.0.4:1","10.9.3.4:1","192.0.2.1:1"]`:                                  "10.9.3.4:1 192.0.2.1:1", // north is reached by 240.9.0.0/16
+		`"endpoints":["192.0.2.1:1"],"ip":"192.0.2.1","elasticIP":"10.1.3.4"`:                     "192.0.2.1:1",
+		`"endpoints":["192.0.2.1:1"],"ip":"192.0.2.1","elasticIP":"203.0.113.9"`:                  "203.0.113.9:1 192.0.2.1:1",
+		`"endpoints":["192.0.2.1:1"],"overlay4":"10.9.3.4"`:                                       "none",
+	} {
+		for cluster, accepted := range map[string]bool{"west": true, "south": false, "nowhere": false} {
+			want := want
+			if !accepted {
+				want = "none"
+			}
+			f := guarded(true, meshNodeJSON(cluster, "b", 2, text))
+			at := []string{"none"}
+			for _, s := range f.said {
+				at = nil
+				for _, e := range s.Facts.Endpoints {
+					at = append(at, e.Addr.String())
+				}
+			}
+			if got := strings.Join(at, " "); got != want {
+				t.Errorf("%s of %s: %s, want %s", text, cluster, got, want)
+			}
+		}
+	}
+}
