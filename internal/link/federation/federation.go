@@ -54,6 +54,7 @@ type statedNode struct {
 	said     roster.Said
 	created  time.Time
 	order    uint64 // that the host cluster has noted; 0: none
+	marked   string // why it lost to another one once; empty: it did not
 	accepted bool   // its cluster is
 }
 
@@ -62,7 +63,7 @@ type statedNode struct {
 //	self: the own cluster
 func (n statedNode) claim(self string) doubled.Claim {
 	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: n.accepted,
-		Created: n.created, Order: n.order}
+		Created: n.created, Order: n.order, Marked: n.marked}
 	if !n.Key.IsZero() {
 		c.Key = n.Key.String()
 	}

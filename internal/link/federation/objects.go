@@ -61,6 +61,8 @@ type nodeObject struct {
 			Created string `json:"tombolo.dev/created,omitempty"` // AnnotationCreated of the member's controller
 			// Order is which of those of one second the host cluster got first. No member can write it there.
 			Order string `json:"tombolo.dev/order,omitempty"` // AnnotationOrder of the host's controller
+			// Doubled is why it lost to another one once. No member can write it there.
+			Doubled string `json:"tombolo.dev/doubled,omitempty"` // AnnotationDoubled of the host's controller
 		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
@@ -206,6 +208,7 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 		n.created = at
 	}
 	n.order, _ = strconv.ParseUint(o.Metadata.Annotations.Order, 10, 64) // 0: an older controller notes none
+	n.marked = o.Metadata.Annotations.Doubled
 	// It is no Node of this cluster, whatever Nodes here are called.
 	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
 	return n, nil
