@@ -158,8 +158,14 @@ func (l linked) own() (out []netip.Prefix) {
 }
 
 // give has the planner send the ranges of linked clusters to the members that have them. Nodes of other clusters with
-// which this one needs no tunnel are no peers.
+// which this one needs no tunnel are no peers, as long as no cluster is accepted none of them.
 func (l linked) give(in *topology.Input) {
+	x := indexOf(l.view.Self.Cluster, in.Members)
+	for _, n := range l.view.Nodes {
+		if m := x.of(n); m != nil && n.Cluster != l.view.Self.Cluster && !l.plan.Keep[n.Name] {
+			m.Key = member.Key{}
+		}
+	}
 	if len(l.view.Clusters) == 0 {
 		return
 	}
@@ -172,16 +178,10 @@ func (l linked) give(in *topology.Input) {
 	}
 	in.Self.Ranges = slices.Clone(in.Self.Ranges)
 	add(&in.Self.Ranges, l.own())
-	x := indexOf(l.view.Self.Cluster, in.Members)
 	for _, n := range l.view.Nodes {
-		m := x.of(n)
-		if m == nil {
-			continue
-		}
-		m.Ranges = slices.Clone(m.Ranges)
-		add(&m.Ranges, l.plan.Send[n.Name])
-		if n.Cluster != l.view.Self.Cluster && !l.plan.Keep[n.Name] {
-			m.Key = member.Key{}
+		if m := x.of(n); m != nil {
+			m.Ranges = slices.Clone(m.Ranges)
+			add(&m.Ranges, l.plan.Send[n.Name])
 		}
 	}
 	in.Links = topology.Links{Linked: l.plan.Linked, Direct: l.plan.Direct, Mapped: l.plan.Mapped, Passed: l.plan.Passed}

@@ -141,3 +141,21 @@ func TestOnlyTheOwnNodesAreKnownByName(t *testing.T) {
 		t.Errorf("%+v", in.Links)
 	}
 }
+
+// TestNoPeersWithoutAcceptedClusters: while no cluster is accepted, nodes of others are no peers, and nothing else is
+// changed.
+func TestNoPeersWithoutAcceptedClusters(t *testing.T) {
+	v, members := linkedView("d")
+	v.Clusters = nil
+	l := linked{}.look(v, members, nil, time.Unix(1000, 0))
+	in := topology.Input{Members: members}
+	l.give(&in)
+	for _, m := range in.Members {
+		if foreign := m.Nodename == ""; foreign != m.Key.IsZero() || len(m.Ranges) > 0 {
+			t.Errorf("%s: key %v, ranges %v", m.Node, m.Key, m.Ranges)
+		}
+	}
+	if links := in.Links; len(links.Near)+len(links.Far)+len(links.Inside)+len(links.Linked) > 0 {
+		t.Errorf("%+v", links)
+	}
+}

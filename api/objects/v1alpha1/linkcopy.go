@@ -37,3 +37,8 @@ const AnnotationCreated = "tombolo.dev/created"
 // one second was there first, as the resourceVersion with which the host's controller saw it first. No member can write
 // it at the host cluster, and nodes read it.
 const AnnotationOrder = "tombolo.dev/order"
+
+// AnnotationDoubled is on a ClusterNode of the host cluster, and on its copies, if it had a key or an address in the
+// mesh that an earlier one of another cluster has: which. It stays as long as the object, which does not count for
+// other clusters. The host's controller writes it, no member can at the host cluster, and nodes read it.
+const AnnotationDoubled = "tombolo.dev/doubled"

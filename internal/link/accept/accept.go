@@ -45,6 +45,7 @@ type Node struct {
 	Name    string
 	Created time.Time
 	Order   uint64         // of its object among those of one second; 0: it is not noted
+	Marked  string         // why its object lost to another cluster's once; empty: it did not
 	Pods    []netip.Prefix // by its cluster's own addresses
 	Overlay []netip.Addr
 	Key     string // public
@@ -58,6 +59,7 @@ type Verdict struct {
 	Mapped   []mapping.Range // in force
 	Holds    []netip.Prefix  // for which it is accepted
 	Warnings []string
+	Mark     map[string]string // nodes that lost to an earlier one of another cluster, and why
 }
 
 // Decide judges all clusters, in the order in which they are given. What is refused because of a cluster that is

@@ -200,3 +200,42 @@ func TestDoubledAsNodesSeeIt(t *testing.T) {
 		t.Errorf("a cluster that is refused: %+v", v)
 	}
 }
+
+// TestMark: a node that came after the one that has its key or address is marked, one that came before it never is, and
+// a mark is not made twice.
+func TestMark(t *testing.T) {
+	marks := func(in ...accept.Cluster) string {
+		var out []string
+		for _, v := range accept.Decide(in) {
+			out = append(out, fmt.Sprint(v.Mark))
+		}
+		return strings.Join(out, " ")
+	}
+	a, b := cluster("a", 2, "10.1.0.0/16 n@k1,fd00::1"), cluster("b", 1, "10.2.0.0/16 m@k2,fd00::1 o@k1 p@k3")
+	const both = "map[] map[m:it has the address of node n of cluster a, fd00::1 o:it has the public key of node n of cluster a, k1]"
+	if got := marks(a, b); got != both {
+		t.Errorf("%s", got)
+	}
+	a.Broken = "its spec cannot be read" // those of b count now, and that is no reason to mark those of a
+	if got := marks(a, b); got != "map[] map[]" {
+		t.Errorf("the first is refused: %s", got)
+	}
+	a.Broken, b.Broken = "", a.Broken
+	if got := marks(a, b); got != both {
+		t.Errorf("the second is refused: %s", got)
+	}
+	b.Broken = ""
+	a.Nodes[0].Created, a.Nodes[0].Key = b.Created, "k9" // without an order names decide, which marks nobody
+	if got := marks(a, b); got != "map[] map[]" {
+		t.Errorf("no order is noted: %s", got)
+	}
+	a.Nodes[0].Created = b.Created.Add(time.Hour) // it is made anew
+	b.Nodes[0].Marked = "it has the address of node n of cluster a, fd00::1"
+	b.Nodes[1].Marked = "it has the public key of node n of cluster a, k1"
+	v := accept.Decide([]accept.Cluster{a, b})
+	if len(v[0].Mark)+len(v[1].Mark)+len(v[0].Warnings) > 0 || !slices.Equal(v[1].Warnings, []string{
+		"node m of cluster b has the address of node n of cluster a, fd00::1",
+		"node o of cluster b is marked, and does not count: it has the public key of node n of cluster a, k1"}) {
+		t.Errorf("%+v", v)
+	}
+}

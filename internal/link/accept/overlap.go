@@ -5,6 +5,7 @@ package accept
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -136,7 +137,7 @@ func (d *decision) between(a, b *claim) conflict {
 }
 
 // doubled warns about nodes of two clusters that have the same key or address: packets for one of them would be the
-// other one's. The one that does not count at nodes is named.
+// other one's. The one that does not count at nodes is named, and to be marked if it came later.
 func (d *decision) doubled() {
 	var all []doubled.Claim
 	var of []int // the cluster of each
@@ -144,21 +145,37 @@ func (d *decision) doubled() {
 		c, accepted := &d.clusters[i], d.verdict(i).Accepted
 		for _, n := range c.Nodes {
 			all = append(all, doubled.Claim{Cluster: c.Name, Node: n.Name, Accepted: accepted, Created: n.Created,
-				Order: n.Order, Key: n.Key, Addresses: n.Overlay})
+				Order: n.Order, Marked: n.Marked, Key: n.Key, Addresses: n.Overlay})
 			of = append(of, i)
 		}
 	}
 	told := map[int]int{}
 	for _, l := range doubled.Find(all) {
-		c, holder, what := &all[l.Claim], &all[l.Holder], "public key"
-		if told[of[l.Claim]]++; told[of[l.Claim]] > mostWarnings {
-			continue
+		i, c, why := of[l.Claim], &all[l.Claim], ""
+		if l.Holder < 0 {
+			why = "is marked, and does not count: " + c.Marked
+		} else {
+			why = has(c, &all[l.Holder], l.Address)
 		}
-		value := c.Key
-		if l.Address.IsValid() {
-			what, value = "address", l.Address.String()
+		if l.Later && c.Marked == "" && d.out[i].Mark[c.Node] == "" {
+			if d.out[i].Mark == nil {
+				d.out[i].Mark = map[string]string{}
+			}
+			d.out[i].Mark[c.Node] = "it " + why
 		}
-		d.warn(of[l.Claim], fmt.Sprintf("node %s of cluster %s has the %s of node %s of cluster %s, %s", c.Node, c.Cluster,
-			what, holder.Node, holder.Cluster, value))
+		if told[i]++; told[i] <= mostWarnings {
+			d.warn(i, fmt.Sprintf("node %s of cluster %s %s", c.Node, c.Cluster, why))
+		}
 	}
+}
+
+// has says what a node has that is another one's.
+//
+//	a: the address; not valid: it is the key
+func has(c, holder *doubled.Claim, a netip.Addr) string {
+	what, value := "public key", c.Key
+	if a.IsValid() {
+		what, value = "address", a.String()
+	}
+	return fmt.Sprintf("has the %s of node %s of cluster %s, %s", what, holder.Node, holder.Cluster, value)
 }

@@ -19,6 +19,7 @@ type Claim struct {
 	Accepted      bool      // the host cluster has accepted its cluster
 	Created       time.Time // of its object, to the second
 	Order         uint64    // of its object among those of the host cluster; 0: it is not noted
+	Marked        string    // why its object lost to another one once; empty: it did not
 	Key           string    // public; empty: none
 	Addresses     []netip.Addr
 }
@@ -29,6 +30,7 @@ type Why int
 // The reasons, in the order in which they are looked at.
 const (
 	Own      Why = iota // one is of the cluster that asks, which no other cluster speaks for
+	Marked              // one has lost before, whoever it lost to
 	Accepted            // one is of a cluster that is accepted
 	Earlier             // the host cluster got one before
 	Noted               // of two of one second the host cluster has noted the order of one only
@@ -37,13 +39,16 @@ const (
 
 // Loss is a claim to what another node holds. The node does not count then.
 type Loss struct {
-	Claim, Holder int        // in what was given
+	Claim, Holder int        // in what was given; no holder (-1): the claim is marked, and nobody else has what it claims
 	Address       netip.Addr // not valid: it is the key
 	Why           Why
+	Later         bool // the claim came after that of the holder, whatever has decided
 }
 
 // Find gives what is claimed though a node of another cluster holds it: first the losses of the claims that come first.
-// What a node that does not count claims keeps nobody out. Two nodes of one cluster are that cluster's own matter.
+// What a node that does not count claims keeps nobody out. Two nodes of one cluster are that cluster's own matter. One
+// that is marked does not count for other clusters, whether somebody else has what it claims or not: else it would wait
+// for the moment in which the other one is made anew.
 func Find(all []Claim) (out []Loss) {
 	order := make([]int, len(all))
 	for i := range order {
@@ -61,7 +66,7 @@ func Find(all []Claim) (out []Loss) {
 				return
 			}
 			_, why := compare(&all[holder], c)
-			out, counts = append(out, Loss{i, holder, a, why}), false
+			out, counts = append(out, Loss{i, holder, a, why, later(c, &all[holder])}), false
 		}
 		if c.Key != "" {
 			holder, there := keys[c.Key]
@@ -70,6 +75,9 @@ func Find(all []Claim) (out []Loss) {
 		for _, a := range c.Addresses {
 			holder, there := addresses[a]
 			look(holder, there, a)
+		}
+		if counts && c.Marked != "" && !c.Own {
+			out, counts = append(out, Loss{Claim: i, Holder: -1, Why: Marked}), false
 		}
 		if !counts {
 			continue
@@ -91,6 +99,8 @@ func compare(a, b *Claim) (int, Why) {
 	switch {
 	case a.Own != b.Own:
 		return first(a.Own), Own
+	case (a.Marked == "") != (b.Marked == ""):
+		return first(a.Marked == ""), Marked
 	case a.Accepted != b.Accepted:
 		return first(a.Accepted), Accepted
 	case !a.Created.Equal(b.Created):
@@ -101,6 +111,14 @@ func compare(a, b *Claim) (int, Why) {
 		return cmp.Compare(a.Order, b.Order), Earlier
 	}
 	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node)), Named
+}
+
+// later reports whether a claim is known to have come after another one: of two of one second, if both orders are.
+func later(c, other *Claim) bool {
+	if !c.Created.Equal(other.Created) {
+		return c.Created.After(other.Created)
+	}
+	return other.Order != 0 && c.Order > other.Order
 }
 
 func first(is bool) int {

@@ -14,13 +14,16 @@ import (
 	"github.com/tombolo-io/tombolo/internal/link/doubled"
 )
 
-// claim reads a node: CLUSTER.NODE, with "own!" before those of the own cluster and "?" before those of one that is not
-// accepted, the second of its creation, its order, its key, and its addresses.
+// claim reads a node: CLUSTER.NODE, with "own!" before those of the own cluster, "?" before those of one that is not
+// accepted and "*" before those that are marked, the second of its creation, its order, its key, and its addresses.
 func claim(text string) (c doubled.Claim) {
 	words := strings.Fields(text)
 	name, own := strings.CutPrefix(words[0], "own!")
 	name, asks := strings.CutPrefix(name, "?")
-	c.Own, c.Accepted = own, !asks
+	name, marked := strings.CutPrefix(name, "*")
+	if c.Own, c.Accepted = own, !asks; marked {
+		c.Marked = "it lost"
+	}
 	c.Cluster, c.Node, _ = strings.Cut(name, ".")
 	var at int64
 	if _, err := fmt.Sscan(words[1]+" "+words[2], &at, &c.Order); err != nil {
@@ -41,8 +44,13 @@ func found(all []doubled.Claim) string {
 		if l.Address.IsValid() {
 			what = l.Address.String()
 		}
-		why := [...]string{"own", "accepted", "earlier", "noted", "named"}[l.Why]
-		c, holder := all[l.Claim], all[l.Holder]
+		why := [...]string{"own", "marked", "accepted", "earlier", "noted", "named"}[l.Why]
+		c := all[l.Claim]
+		if l.Holder < 0 {
+			out = append(out, fmt.Sprintf("%s.%s: %s", c.Cluster, c.Node, why))
+			continue
+		}
+		holder := all[l.Holder]
 		out = append(out, fmt.Sprintf("%s.%s loses %s to %s.%s: %s", c.Cluster, c.Node, what, holder.Cluster, holder.Node, why))
 	}
 	return strings.Join(out, "; ")
@@ -71,6 +79,11 @@ func TestFind(t *testing.T) {
 		"the own, not accepted":    {[]string{"a.x 1 1 k1", "own!?b.y 2 2 k1"}, "a.x loses key to b.y: own"},
 		"what does not count keeps nobody out": {[]string{"a.x 1 1 k1", "b.y 2 2 k1 fd00::7", "c.z 3 3 k3 fd00::7"},
 			"b.y loses key to a.x: earlier"},
+		"marked, and before":       {[]string{"*a.x 1 1 k1", "b.y 2 2 k2", "c.z 3 3 k1"}, "a.x loses key to c.z: marked"},
+		"marked, and alone":        {[]string{"*a.x 1 1 k1", "b.y 2 2 k2"}, "a.x: marked"},
+		"both are marked":          {[]string{"*a.x 1 1 k1", "*b.y 2 2 k1"}, "a.x: marked; b.y: marked"},
+		"marked against one asked": {[]string{"*a.x 1 1 k1", "?b.y 2 2 k1"}, "a.x loses key to b.y: marked"},
+		"marked, of the own":       {[]string{"own!*a.x 2 2 k1", "b.y 1 1 k1"}, "b.y loses key to a.x: own"},
 	} {
 		var all []doubled.Claim
 		for _, text := range c.all {
@@ -82,6 +95,46 @@ func TestFind(t *testing.T) {
 			}
 			slices.Reverse(all) // in which order they are given does not matter
 		}
+	}
+}
+
+// TestLater: whoever counts, it is said whether the one that does not is known to have come later.
+func TestLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		holder, other string
+		want          bool
+	}{
+		"a later second":               {"a.x 1 2 k1", "b.y 2 1 k1", true},
+		"the order":                    {"a.x 1 1 k1", "b.y 1 2 k1", true},
+		"its order is not noted":       {"a.x 1 1 k1", "b.y 1 0 k1", false},
+		"no order is noted":            {"a.x 1 0 k1", "b.y 1 0 k1", false},
+		"not accepted, before":         {"a.x 2 2 k1", "?b.y 1 1 k1", false},
+		"not accepted, before, order":  {"a.x 1 2 k1", "?b.y 1 1 k1", false},
+		"not accepted, and later":      {"a.x 1 1 k1", "?b.y 2 2 k1", true},
+		"not accepted, the other none": {"a.x 1 0 k1", "?b.y 1 2 k1", false},
+		"before one of the own":        {"own!a.x 2 2 k1", "b.y 1 1 k1", false},
+		"marked, and before":           {"a.x 2 2 k1", "*b.y 1 1 k1", false},
+	} {
+		got := doubled.Find([]doubled.Claim{claim(c.other), claim(c.holder)})
+		if len(got) != 1 || got[0].Claim != 0 || got[0].Later != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestMadeAnew: who claims what is another one's has nothing of it when that one is made anew, nor before.
+func TestMadeAnew(t *testing.T) {
+	victim, waits, anew := claim("a.x 1 1 k1 fd00::1"), claim("b.y 2 2 k2 fd00::1"), claim("a.x 3 3 k3 fd00::1")
+	lost := doubled.Find([]doubled.Claim{victim, waits})
+	if len(lost) != 1 || lost[0].Claim != 1 || !lost[0].Later {
+		t.Fatalf("%+v", lost)
+	}
+	waits.Marked = "it lost"
+	if got := found([]doubled.Claim{waits}); got != "b.y: marked" {
+		t.Errorf("while the other is away: %s", got)
+	}
+	if got := found([]doubled.Claim{waits, anew}); got != "b.y loses fd00::1 to a.x: marked" {
+		t.Errorf("when it is there again: %s", got)
 	}
 }
 
@@ -103,6 +156,9 @@ func TestLaterClaims(t *testing.T) {
 		}
 		later := claim(fmt.Sprintf("a.n 1 %d k%d fd00::%d", 100*r.IntN(2), r.IntN(4), r.IntN(4)))
 		later.Accepted = !slices.ContainsFunc(all, func(c doubled.Claim) bool { return !c.Accepted })
+		if r.IntN(3) == 0 {
+			later.Marked = "it lost"
+		}
 		if got := found(append(all, later)); !strings.HasPrefix(got, want) || strings.Contains(got, "to a.n") {
 			t.Fatalf("%+v, and then %+v: %s, before that %s", all, later, got, want)
 		}

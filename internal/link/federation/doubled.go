@@ -13,11 +13,17 @@ import (
 func clashing(all []doubled.Claim) map[reach.Name]string {
 	out := map[reach.Name]string{}
 	for _, l := range doubled.Find(all) {
-		c, holder := &all[l.Claim], &all[l.Holder]
+		c := &all[l.Claim]
 		name := reach.Name{Cluster: c.Cluster, Node: c.Node}
 		if out[name] != "" {
 			continue
 		}
+		if l.Holder < 0 {
+			out[name] = fmt.Sprintf("the host cluster has noted of this object: %.300s; it counts when it is made anew, as by "+
+				"'tombolo mesh keys rotate' on the node", c.Marked)
+			continue
+		}
+		holder := &all[l.Holder]
 		what := "key"
 		if l.Address.IsValid() {
 			what = fmt.Sprintf("address %s in the mesh", l.Address)
@@ -33,6 +39,8 @@ func because(why doubled.Why, c, holder *doubled.Claim) string {
 	switch why {
 	case doubled.Own:
 		return "this cluster"
+	case doubled.Marked:
+		return fmt.Sprintf(of+"and has lost it before", holder.Cluster)
 	case doubled.Accepted:
 		return fmt.Sprintf(of+"which is accepted, and cluster %s is not", holder.Cluster, c.Cluster)
 	case doubled.Noted:

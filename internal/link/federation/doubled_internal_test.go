@@ -36,6 +36,11 @@ func TestClashing(t *testing.T) {
 			"cluster c, which was there in the same second, and whose order the host cluster has noted]"},
 		"by name": {early, late, "map[c.n:it has the key of node n of cluster b, which was there in the same second, and " +
 			"whose name comes first]"},
+		"marked": {late, with(early, func(c *doubled.Claim) { c.Marked = "it has it" }),
+			"map[b.n:it has the key of node n of cluster c, and has lost it before]"},
+		"marked, alone": {own, with(early, func(c *doubled.Claim) { c.Key, c.Marked = "other", "it has the key of node n of cluster c" }),
+			"map[b.n:the host cluster has noted of this object: it has the key of node n of cluster c; it counts when it is made " +
+				"anew, as by 'tombolo mesh keys rotate' on the node]"},
 		"an address": {with(own, address), with(early, address),
 			"map[b.n:it has the address fd00::1 in the mesh of node n of this cluster]"},
 		"both": {with(own, func(c *doubled.Claim) { k := c.Key; address(c); c.Key = k }),

@@ -51,18 +51,19 @@ type Options struct {
 // statedNode is a node, and the member that it is to this one.
 type statedNode struct {
 	reach.Node
-	said    roster.Said
-	created time.Time
-	order   uint64 // that the host cluster has noted; 0: none
+	said     roster.Said
+	created  time.Time
+	order    uint64 // that the host cluster has noted; 0: none
+	marked   string // why it lost to another one once; empty: it did not
+	accepted bool   // its cluster is
 }
 
 // claim is what the node says is its own.
 //
 //	self: the own cluster
-//	accepted: its cluster is
-func (n statedNode) claim(self string, accepted bool) doubled.Claim {
-	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: accepted,
-		Created: n.created, Order: n.order}
+func (n statedNode) claim(self string) doubled.Claim {
+	c := doubled.Claim{Cluster: n.Cluster, Node: n.Name.Node, Own: n.Cluster == self, Accepted: n.accepted,
+		Created: n.created, Order: n.order, Marked: n.marked}
 	if !n.Key.IsZero() {
 		c.Key = n.Key.String()
 	}
@@ -77,13 +78,13 @@ func (n statedNode) claim(self string, accepted bool) doubled.Claim {
 // Federation follows the objects of linked clusters.
 type Federation struct {
 	o        Options
-	clusters *part[reach.Cluster]
+	clusters *part[statedCluster]
 	nodes    *part[statedNode]
 
 	mu   sync.Mutex // of what follows, and of the parts
 	view reach.View
 	said []roster.Said
-	// clashes are nodes of other clusters with what is a node's of yet another one.
+	// clashes are nodes of other clusters with what is another one's.
 	clashes map[string]error
 	wake    chan struct{}
 }
@@ -166,33 +167,32 @@ func (f *Federation) stir() {
 // decideLocked makes the view of the objects; mu is held.
 func (f *Federation) decideLocked() {
 	view := reach.View{Self: f.o.Self}
-	pods := map[string][]netip.Prefix{} // of clusters
+	var clusters []statedCluster
 	for _, c := range f.clusters.goodLocked() {
-		view.Clusters = append(view.Clusters, c.value)
-		pods[c.value.Name] = c.value.Pods
+		clusters = append(clusters, c.value)
+		view.Clusters = append(view.Clusters, c.value.Cluster)
 	}
-	nodes := f.nodes.goodLocked()
-	claims := make([]doubled.Claim, 0, len(nodes))
-	for _, n := range nodes {
-		node := n.value.Node
-		node.Pods = within(node.Pods, pods[node.Cluster])
-		view.Nodes = append(view.Nodes, node)
-		_, accepted := pods[n.value.Cluster]
-		claims = append(claims, n.value.claim(f.o.Self.Cluster, accepted))
+	var own []netip.Prefix
+	if c := f.clusters.objects[f.o.Self.Cluster]; c != nil {
+		own = c.value.stated
+	}
+	var nodes []statedNode
+	for _, n := range f.nodes.goodLocked() {
+		nodes = append(nodes, n.value)
 	}
 	var said []roster.Said
-	clashes, why := map[string]error{}, clashing(claims)
-	for i, n := range nodes {
-		view.Nodes[i].Doubled = why[n.value.Name]
-		switch name := n.value.Name; {
-		case n.value.Cluster == f.o.Self.Cluster:
-		case why[name] != "":
-			clashes[name.String()] = refused(v1alpha1.KindClusterNode, name.String(), "%s", why[name])
-			if f.clashes[name.String()] == nil {
-				f.tell(clashes[name.String()])
+	clashes := map[string]error{}
+	for _, n := range judge(f.o.Self.Cluster, own, clusters, nodes) {
+		view.Nodes = append(view.Nodes, n.Node)
+		switch name := n.String(); {
+		case n.Cluster == f.o.Self.Cluster:
+		case n.Doubled != "":
+			clashes[name] = refused(v1alpha1.KindClusterNode, name, "%s", n.Doubled)
+			if f.clashes[name] == nil {
+				f.tell(clashes[name])
 			}
-		default:
-			said = append(said, n.value.said)
+		case n.accepted: // of others nothing is taken, no endpoints either
+			said = append(said, n.said)
 		}
 	}
 	f.clashes = clashes

@@ -61,9 +61,9 @@ func TestReadNode(t *testing.T) {
 		}
 	}
 	for order, want := range map[string]uint64{"12345": 12345, "": 0, "-1": 0, "1.5": 0} {
-		text := strings.Replace(copied, `"annotations":{`, `"annotations":{"tombolo.dev/order":"`+order+`",`, 1)
+		text := strings.Replace(copied, `"annotations":{`, `"annotations":{"tombolo.dev/order":"`+order+`","tombolo.dev/doubled":"m",`, 1)
 		n, err := readNode(compact[nodeObject](json.RawMessage(text)), time.Now())
-		if c := n.claim("own", true); err != nil || c.Order != want || c.Own || !c.Accepted || c.Created.Unix() != 1767225600 {
+		if c := n.claim("own"); err != nil || c.Order != want || c.Own || c.Accepted || c.Marked != "m" || c.Created.Unix() != 1767225600 {
 			t.Errorf("order %q: %+v, %v", order, c, err)
 		}
 	}

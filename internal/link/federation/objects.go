@@ -61,6 +61,8 @@ type nodeObject struct {
 			Created string `json:"tombolo.dev/created,omitempty"` // AnnotationCreated of the member's controller
 			// Order is which of those of one second the host cluster got first. No member can write it there.
 			Order string `json:"tombolo.dev/order,omitempty"` // AnnotationOrder of the host's controller
+			// Doubled is why it lost to another one once. No member can write it there.
+			Doubled string `json:"tombolo.dev/doubled,omitempty"` // AnnotationDoubled of the host's controller
 		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec   v1alpha1.ClusterNodeSpec `json:"spec"`
@@ -76,12 +78,13 @@ func refused(kind, name, why string, args ...any) error {
 }
 
 // readCluster checks an object; its ranges that are not those of the linked families are left out.
-func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
+func readCluster(raw json.RawMessage) (out statedCluster, err error) {
 	var o clusterObject
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return out, refused(v1alpha1.KindCluster, "", "it cannot be read: %v", err)
 	}
 	name := o.Metadata.Name
+	out.stated = statedOf(o)
 	i := slices.IndexFunc(o.Status.Conditions, func(c condition) bool { return c.Type == "RangesAccepted" })
 	switch {
 	case name == "":
@@ -91,11 +94,12 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 	case o.Status.Conditions[i].Status != "True":
 		return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", o.Status.Conditions[i].Message)
 	}
-	out = reach.Cluster{Name: name, Gateway: o.Spec.NetworkType == v1alpha1.NetworkGateway}
+	out.Name, out.Gateway = name, o.Spec.NetworkType == v1alpha1.NetworkGateway
 	if out.Mapped, err = readMapped(o); err != nil {
 		return out, err
 	}
-	accepted := acceptedOf(o)
+	out.held = parsed(o.Status.Accepted)
+	accepted := func(p netip.Prefix) bool { return len(within([]netip.Prefix{p}, out.held)) > 0 }
 	take := func(into *[]netip.Prefix, cidr string) {
 		p, bad := parse(cidr)
 		switch {
@@ -118,17 +122,26 @@ func readCluster(raw json.RawMessage) (out reach.Cluster, err error) {
 	return out, err
 }
 
-// acceptedOf says whether a range lies within one that the host cluster has accepted.
-func acceptedOf(o clusterObject) func(netip.Prefix) bool {
-	var all []netip.Prefix
-	for _, cidr := range o.Status.Accepted {
-		if p, err := parse(cidr); err == nil {
-			all = append(all, p)
+// statedOf are the ranges that a cluster says are its own, by its own addresses and by those that others know.
+func statedOf(o clusterObject) []netip.Prefix {
+	texts := slices.Concat(o.Spec.ClusterPodCIDRs, o.Status.Accepted)
+	for _, c := range o.Status.PodCIDRs {
+		texts = append(texts, c.CIDR)
+	}
+	for _, c := range o.Status.ServiceCIDRs {
+		texts = append(texts, c.CIDR)
+	}
+	return parsed(texts)
+}
+
+// parsed are those of some ranges that can be read.
+func parsed(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := parse(text); err == nil {
+			out = append(out, p)
 		}
 	}
-	return func(p netip.Prefix) bool {
-		return slices.ContainsFunc(all, func(a netip.Prefix) bool { return a.Bits() <= p.Bits() && a.Contains(p.Addr()) })
-	}
+	return out
 }
 
 // readMapped is by which ranges others know those of a cluster, the most specific first: those that the host cluster
@@ -195,6 +208,7 @@ func readNode(raw json.RawMessage, seen time.Time) (n statedNode, err error) {
 		n.created = at
 	}
 	n.order, _ = strconv.ParseUint(o.Metadata.Annotations.Order, 10, 64) // 0: an older controller notes none
+	n.marked = o.Metadata.Annotations.Doubled
 	// It is no Node of this cluster, whatever Nodes here are called.
 	n.said.Facts.Node, n.said.Facts.Nodename = name, ""
 	return n, nil

@@ -57,7 +57,7 @@ type Node struct {
 	Key     member.Key     // of its tunnels; zero: it has none
 	Down    bool           // no packets pass between it and the node that looks
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
-	Doubled string         // why it does not count: it has what is a node's of another cluster
+	Doubled string         // why it does not count: it has what is of another cluster
 	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
 	Lost []string
 	// Found are those of them that it reaches again, but not for long.

@@ -2,7 +2,7 @@
 
 // Package host accepts or refuses the ranges of linked clusters, in the host cluster. It writes of a Cluster what its
 // member must not: the condition RangesAccepted, and the ranges for which it is true; and on ClusterNodes the order in
-// which they came. It knows no member.
+// which they came and which of them have what is another one's. It knows no member.
 package host
 
 import (
@@ -85,7 +85,8 @@ func same(old, next client.Object) bool {
 	if !ok || !is {
 		was, is := old.GetAnnotations(), next.GetAnnotations()
 		return was[objects.AnnotationVersion] == is[objects.AnnotationVersion] &&
-			was[objects.AnnotationOrder] == is[objects.AnnotationOrder]
+			was[objects.AnnotationOrder] == is[objects.AnnotationOrder] &&
+			was[objects.AnnotationDoubled] == is[objects.AnnotationDoubled]
 	}
 	read := func(c *objects.Cluster) []any {
 		out := []any{c.Status.PodCIDRs, c.Status.ServiceCIDRs, c.Status.Mapped, c.Status.Accepted}

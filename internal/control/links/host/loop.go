@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -98,7 +99,7 @@ func (l *loop) pass(parent context.Context) bool {
 			l.say(c.DeepCopy(), tell.warning, tell.reason, tell.note)
 		}
 	}
-	if !l.order(ctx, nodes.Items) {
+	if !l.order(ctx, nodes.Items, marks(clusters.Items, verdicts, nodes.Items)) {
 		fine = false
 	}
 	l.told.Clusters.Set(float64(len(clusters.Items)))
@@ -107,14 +108,15 @@ func (l *loop) pass(parent context.Context) bool {
 	return fine
 }
 
-// order notes in which order nodes came, and reports whether that succeeded.
-func (l *loop) order(ctx context.Context, nodes []objects.ClusterNode) bool {
+// order notes in which order nodes came, and which of them are marked. It reports whether that succeeded.
+func (l *loop) order(ctx context.Context, nodes []objects.ClusterNode, marks []annotation) bool {
 	changed, err := l.orders.write(ctx, nodes)
-	if changed { // which the cache has soon
+	again, bad := l.orders.annotate(ctx, marks)
+	if changed || again { // which the cache has soon
 		l.wake.Wake()
 	}
-	if err != nil {
-		l.log.Warn("the order of nodes cannot be noted", broken(err)...)
+	if err = cmp.Or(err, bad); err != nil {
+		l.log.Warn("the order of nodes, or which of them are doubled, cannot be noted", broken(err)...)
 	}
 	return err == nil
 }

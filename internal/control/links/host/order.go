@@ -20,8 +20,9 @@ import (
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 )
 
-// mostOrders is how many orders are noted in one pass: what is noted is a change, so another pass follows.
-const mostOrders = 256
+// mostNoted is how many orders, and how many marks, are noted in one pass: what is noted is a change, so another pass
+// follows.
+const mostNoted = 256
 
 // orders notes on ClusterNodes in which order they came: creation times are those of seconds, and resourceVersions of
 // one API server grow. It remembers the one with which an object came until it is written: what the cache has a moment
@@ -109,19 +110,32 @@ func (x *orders) due(nodes []objects.ClusterNode) (out []due) {
 		}
 	}
 	slices.SortFunc(out, func(a, b due) int { return cmp.Compare(a.order, b.order) })
-	return out[:min(len(out), mostOrders)]
+	return out[:min(len(out), mostNoted)]
 }
 
-// write notes orders, the first ones first, on objects that are as the cache has them, so that one which is noted by
-// then stays. It reports whether some are not. One that fails keeps no other one from it, but for a right that is
-// missing.
+// write notes orders, the first ones first.
 func (x *orders) write(ctx context.Context, nodes []objects.ClusterNode) (changed bool, failed error) {
+	var all []annotation
 	for _, d := range x.due(nodes) {
-		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.node.UID,
-			"resourceVersion": d.node.ResourceVersion,
-			"annotations":     map[string]string{objects.AnnotationOrder: strconv.FormatUint(d.order, 10)}}})
+		all = append(all, annotation{d.node, objects.AnnotationOrder, strconv.FormatUint(d.order, 10)})
+	}
+	return x.annotate(ctx, all)
+}
+
+// annotation is one that has to be written.
+type annotation struct {
+	node        *objects.ClusterNode
+	name, value string
+}
+
+// annotate writes annotations on objects that are as the cache has them, so that one which is noted by then stays. It
+// reports whether some are not. One that fails keeps no other one from it, but for a right that is missing.
+func (x *orders) annotate(ctx context.Context, all []annotation) (changed bool, failed error) {
+	for _, a := range all {
+		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.node.UID,
+			"resourceVersion": a.node.ResourceVersion, "annotations": map[string]string{a.name: a.value}}})
 		if err == nil {
-			n := &objects.ClusterNode{ObjectMeta: metav1.ObjectMeta{Name: d.node.Name}}
+			n := &objects.ClusterNode{ObjectMeta: metav1.ObjectMeta{Name: a.node.Name}}
 			err = x.patch(ctx, n, client.RawPatch(types.MergePatchType, text), fieldOwner)
 		}
 		switch {

@@ -61,8 +61,38 @@ func (x *world) order(t *testing.T) {
 		x.judged(t, "c0", objects.ReasonDistinct, "node o of cluster c0 has the public key of node o of cluster c1")
 	}
 
+	mark := func(n *objects.ClusterNode) string {
+		var is objects.ClusterNode
+		if err := x.client.Get(t.Context(), client.ObjectKeyFromObject(n), &is); err != nil {
+			return err.Error()
+		}
+		return is.Annotations[objects.AnnotationDoubled]
+	}
+	marked := func() {
+		t.Helper()
+		eventually(t, "the mark", func() string {
+			if got := mark(attacker); !strings.Contains(got, "has the public key of node o of cluster c1") {
+				return got + " is no mark"
+			}
+			return ""
+		})
+	}
+	marked()
+	if err := x.members["c1"].Delete(t.Context(), victim); err != nil {
+		t.Fatal(err)
+	}
+	x.judged(t, "c0", objects.ReasonDistinct, "node o of cluster c0 is marked, and does not count")
+	victim = create("c1") // as with another key: the one that waits gets nothing of it
+	x.judged(t, "c0", objects.ReasonDistinct, "node o of cluster c0 has the public key of node o of cluster c1")
+	if got := mark(victim); got != "" {
+		t.Errorf("the one that is made anew is marked: %s", got)
+	}
+
 	body := func(order string) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, objects.AnnotationOrder, order)
+	}
+	unmarked := func(value string) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, objects.AnnotationDoubled, value)
 	}
 	another := &objects.ClusterNode{ObjectMeta: metav1.ObjectMeta{Name: "c0.p",
 		Annotations: map[string]string{objects.AnnotationOrder: "1"}},
@@ -79,8 +109,9 @@ func (x *world) order(t *testing.T) {
 	without.Annotations = nil
 	for what, err := range map[string]error{"a node with an order": m.Create(t.Context(), another),
 		"another order": patch(body(`"1"`)), "an empty one": patch(body(`""`)), "none": patch(body("null")),
+		"no mark": patch(unmarked("null")), "another mark": patch(unmarked(`"x"`)),
 		"no annotations": patch([]byte(`{"metadata":{"annotations":null}}`)), "a node without": m.Update(t.Context(), without)} {
-		if err == nil || !strings.Contains(err.Error(), "writes the annotation tombolo.dev/order") {
+		if err == nil || !strings.Contains(err.Error(), "writes the annotations tombolo.dev/order and tombolo.dev/doubled") {
 			t.Errorf("%s is not refused: %v", what, err)
 		}
 	}

@@ -75,12 +75,12 @@ func TestOrders(t *testing.T) {
 	nodes[0] = came("a", "13", "10")
 	is("it is noted", false, false)
 	nodes = nil
-	for i := range mostOrders + 1 {
+	for i := range mostNoted + 1 {
 		n := came(fmt.Sprint("n", i), fmt.Sprint(100+i), "")
 		x.see(&n)
 		nodes = append(nodes, n)
 	}
-	if n := len(x.due(nodes)); n != mostOrders {
+	if n := len(x.due(nodes)); n != mostNoted {
 		t.Errorf("%d in one pass", n)
 	}
 }

@@ -91,6 +91,7 @@ func cluster(o *objects.Cluster) accept.Cluster {
 func node(o *objects.ClusterNode) (n accept.Node, broken string) {
 	n = accept.Node{Name: o.Spec.NodeName, Created: o.CreationTimestamp.Time, Key: o.Spec.PublicKey}
 	n.Order, _ = strconv.ParseUint(o.Annotations[objects.AnnotationOrder], 10, 64) // 0: it is not noted yet
+	n.Marked = o.Annotations[objects.AnnotationDoubled]
 	for _, text := range o.Spec.PodCIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p != p.Masked() {

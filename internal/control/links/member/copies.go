@@ -101,9 +101,11 @@ func dated(want, have metav1.Object) bool {
 	return created == "" || have.GetAnnotations()[objects.AnnotationCreated] == created
 }
 
-// ordered reports whether a copy has the order of its original.
+// ordered reports whether a copy has the order and the mark of its original.
 func ordered(want, have metav1.Object) bool {
-	return have.GetAnnotations()[objects.AnnotationOrder] == want.GetAnnotations()[objects.AnnotationOrder]
+	w, h := want.GetAnnotations(), have.GetAnnotations()
+	return h[objects.AnnotationOrder] == w[objects.AnnotationOrder] &&
+		h[objects.AnnotationDoubled] == w[objects.AnnotationDoubled]
 }
 
 func removes(c change) bool { return c.remove != "" }
@@ -127,17 +129,19 @@ func copyOf(want, have metav1.Object, spec, status [2]any) (change, bool) {
 	return c, c.spec != nil || c.status != nil
 }
 
-// createdAt says since when the host cluster has an object, and in which order it got ClusterNodes of one second: of
-// two nodes with one key the first counts, which copies that are made at the same time cannot tell, and a Cluster of
-// another time is another one.
+// createdAt says since when the host cluster has an object, and of ClusterNodes in which order it got those of a second
+// and which are marked: of two nodes with one key the first counts, which copies that are made at the same time cannot
+// tell. A Cluster of another time is another one.
 func createdAt(o metav1.Object) map[string]string {
 	at := o.GetCreationTimestamp()
 	if at.IsZero() {
 		return nil
 	}
 	out := map[string]string{objects.AnnotationCreated: at.UTC().Format(time.RFC3339)}
-	if order := o.GetAnnotations()[objects.AnnotationOrder]; order != "" {
-		out[objects.AnnotationOrder] = order
+	for _, name := range []string{objects.AnnotationOrder, objects.AnnotationDoubled} {
+		if value := o.GetAnnotations()[name]; value != "" {
+			out[name] = value
+		}
 	}
 	return out
 }

@@ -166,6 +166,16 @@ func TestCopiedCreation(t *testing.T) {
 	if got := said(copied(there, own, "b")); got != "" {
 		t.Errorf("it has the order already: %s", got)
 	}
+	marked := maps.Clone(ordered)
+	marked[objects.AnnotationDoubled] = "it lost"
+	there.nodes["a.x"].Annotations[objects.AnnotationDoubled] = "it lost"
+	if got := copied(there, own, "b"); said(got) != "ClusterNode a.x spec" || !maps.Equal(got[0].annotations, marked) {
+		t.Errorf("with a mark: %s, %+v", said(got), got)
+	}
+	own.nodes["a.x"].Annotations = marked
+	if got := said(copied(there, own, "b")); got != "" {
+		t.Errorf("it has the mark already: %s", got)
+	}
 	there.nodes["a.x"].Annotations = nil
 	if got := copied(there, own, "b"); said(got) != "ClusterNode a.x spec" || !maps.Equal(got[0].annotations, want) {
 		t.Errorf("the order is gone: %s, %+v", said(got), got)

@@ -58,6 +58,7 @@ func same(old, next client.Object) bool {
 		n, ok := next.(*objects.ClusterNode)
 		return ok && o.Generation == n.Generation && maps.Equal(o.Labels, n.Labels) &&
 			o.Annotations[objects.AnnotationOrder] == n.Annotations[objects.AnnotationOrder] &&
+			o.Annotations[objects.AnnotationDoubled] == n.Annotations[objects.AnnotationDoubled] &&
 			equality.Semantic.DeepEqual(o.Status, n.Status)
 	case *objects.NodeConfig:
 		n, ok := next.(*objects.NodeConfig)
