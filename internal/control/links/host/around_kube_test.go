@@ -64,7 +64,7 @@ func (x *world) many(t *testing.T) {
 			Spec: v1alpha1.ClusterNodeSpec{ClusterName: as, NodeName: fmt.Sprintf("m%d", i)}}
 		return x.members[as].Create(t.Context(), n)
 	}
-	const most, workers = 6 * trouble.MostNodes, 8 // how many come before it is noticed depends on the machine
+	const most, workers = 3 * trouble.MostNodes, 8
 	var refusals [workers]error
 	var created [workers]int
 	var all sync.WaitGroup
@@ -85,6 +85,9 @@ func (x *world) many(t *testing.T) {
 		}
 	}
 	t.Attr("figure", fmt.Sprintf("a member that creates nodes as fast as it can gets %d, of %d", n, trouble.MostNodes))
+	if n > 2*trouble.MostNodes {
+		t.Errorf("%d nodes were created", n)
+	}
 	x.says(t, "ab", objects.ConditionNodesWithinBound, trouble.TooManyNodes, "spec.excludeNodes")
 	if _, err := x.as(t, "ab", owned("ab.n1", "ab.n1"), "create", "-f", "-"); err == nil ||
 		!strings.Contains(err.Error(), "as many ClusterNodes") {
