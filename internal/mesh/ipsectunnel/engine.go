@@ -95,7 +95,6 @@ type peer struct {
 	sends   Line   // of its policy; zero: nothing leaves
 	seen    seen
 	cancel  context.CancelFunc // of the exchange that this node has begun
-	why     string             // it has begun that
 	fault   error              // why the last one failed
 	answers int                // exchanges under way that the peer has begun
 	gone    bool

@@ -22,7 +22,8 @@ import (
 // beginLocked begins an exchange with a peer, by the line that is wanted.
 func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 	ctx, cancel := context.WithTimeout(e.work.Context(), exchangeTime)
-	p.busy, p.tried, p.cancel, p.why = true, now, cancel, why
+	p.busy, p.tried, p.cancel = true, now, cancel
+	e.log.Debug("keys are exchanged", telemetry.AttrNode, p.key.Short(), "path", p.line.Remote, telemetry.AttrReason, why)
 	if p.seen.asked.IsZero() {
 		p.seen.asked = now
 	}
