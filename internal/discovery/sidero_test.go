@@ -332,29 +332,31 @@ func TestNobodyShutsAMemberOut(t *testing.T) {
 	}
 }
 
-// TestASlowWatcherIsEnded: one that answers pings, and does not read.
+// TestASlowWatcherIsEnded: one that answers pings, and reads only after more changes than are kept. (One that never
+// reads loses its connection, see unread_test.go.)
 func TestASlowWatcherIsEnded(t *testing.T) {
 	r := serve(t, nil)
 	slow := mustWatch(t, sdr.NewClusterClient(r.dial(nil, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second}))))
 	c := r.older()
 	wantTold(t, slow, "")
-	// More than the windows hold, and then more than the log keeps.
-	data := make([]byte, limit.DiscoveryData)
-	runtest.Eventually(t, "the slow watcher is let go", func() bool {
-		for i := range 100 {
-			data = append([]byte(fmt.Sprint(i, time.Now())), data...)[:limit.DiscoveryData]
-			if err := r.store.Update(t.Context(), Place{Cluster{Sidero, "c"}, "m"}, roster.Update{Data: slices.Clone(data), TTL: long}); err != nil {
-				t.Fatal(err)
-			}
+	// Members that the window does not hold, each of which has to be sent: the service waits in the middle of them. Then
+	// more changes than the log keeps, which it sees when those are read.
+	const members = 100
+	for i := range members + discoveryLog {
+		p := Place{Cluster{Sidero, "c"}, fmt.Sprint("m", i%members)}
+		u := roster.Update{Data: make([]byte, limit.DiscoveryData), TTL: long}
+		copy(u.Data, fmt.Sprint(i, " "))
+		if err := r.store.Update(t.Context(), p, u); err != nil {
+			t.Fatal(err)
 		}
-		return r.watchers.Load() == 0
-	})
+	}
 	mustUpdate(t, c, affiliateUpdate("the last", "x"))
 	var err error
 	for err == nil { // what was on its way
 		_, err = slow.Recv()
 	}
 	wantCode(t, err, codes.Aborted, "watch_lost")
+	runtest.Eventually(t, "the place of the slow watcher is free", func() bool { return r.watchers.Load() == 0 })
 	again := mustWatch(t, c)
 	if got := told(t, again); !strings.Contains(got, "the last=x") {
 		t.Errorf("the first answer lacks members: %.80q", got)
