@@ -58,6 +58,11 @@ type statedNode struct {
 	accepted bool   // its cluster is
 }
 
+// placeholder reports whether it only claims the address of a node whose object is made anew.
+func (n statedNode) placeholder() bool {
+	return n.Key.IsZero() && (n.said.Facts.Overlay4.IsValid() || n.said.Facts.Overlay6.IsValid())
+}
+
 // claim is what the node says is its own.
 //
 //	self: the own cluster
@@ -183,6 +188,9 @@ func (f *Federation) decideLocked() {
 	var said []roster.Said
 	clashes := map[string]error{}
 	for _, n := range judge(f.o.Self.Cluster, own, clusters, nodes) {
+		if n.placeholder() {
+			continue
+		}
 		view.Nodes = append(view.Nodes, n.Node)
 		switch name := n.String(); {
 		case n.Cluster == f.o.Self.Cluster:

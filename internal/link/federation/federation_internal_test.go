@@ -234,6 +234,15 @@ func TestFederation(t *testing.T) {
 	if s, v := f.Status()[1], f.View(); v.Nodes[1].Doubled == "" || v.Nodes[2].Doubled != "" || s.Junk != 2 || !strings.Contains(s.Warning, "north.e") {
 		t.Errorf("the status says %+v", s)
 	}
+	// A placeholder of west is no peer, and keeps its address: north.f claims it, and was there later.
+	api.Put(kubetest.ClusterNodes, "west.p", `{"metadata":{"name":"west.p","creationTimestamp":"2026-01-01T00:00:00Z"},
+		"spec":{"clusterName":"west","nodeName":"p","overlay6":"fd00::9"}}`)
+	api.Put(kubetest.ClusterNodes, "north.f", strings.Replace(strings.Replace(nodeJSON("north", "f", 9), `"generation"`,
+		`"creationTimestamp":"2026-01-02T00:00:00Z","generation"`, 1), `"mesh":1`, `"mesh":1,"overlay6":"fd00::9"`, 1))
+	until("east north west east.a north.e north.f west.b west.c west.d said west.b west.d")
+	api.Delete(kubetest.ClusterNodes, "west.p")
+	until("east north west east.a north.e north.f west.b west.c west.d said north.f west.b west.d")
+	api.Delete(kubetest.ClusterNodes, "north.f")
 	api.Delete(kubetest.Clusters, "north")
 	api.Delete(kubetest.ClusterNodes, "north.e")
 	api.Put(kubetest.ClusterNodes, "west.c", `{"spec":{"clusterName":"west","nodeName":"c","podCIDRs":["x"]}}`)

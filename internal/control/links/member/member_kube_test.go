@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -122,7 +123,7 @@ func TestMembersOfAHost(t *testing.T) {
 		name string
 		do   func(*federation, *testing.T)
 	}{{"nodes appear", (*federation).nodesAppear}, {"a gateway is cut off", (*federation).gatewayCutOff},
-		{"nodes change", (*federation).nodesChange},
+		{"nodes change", (*federation).nodesChange}, {"a key rotates", (*federation).keyRotates},
 		{"the clock is wrong", (*federation).clockWrong}, {"nodes report", (*federation).nodesReport}, {"Calico", (*federation).calico},
 		{"the host is away", (*federation).hostAway}, {"a cluster is removed", (*federation).clusterGoes}} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(f, t) }) {
@@ -207,6 +208,58 @@ func (f *federation) nodesChange(t *testing.T) {
 	t.Attr("figure", fmt.Sprintf("a gateway's role has moved after %v", took.Round(time.Millisecond)))
 	f.b.remove(t, &objects.ClusterNode{}, "a."+other)
 	f.has(t, "a copy that somebody removed is back", "a."+other+" Ready gateway, b.b1 Ready", f.b)
+}
+
+// keyRotates: while the object of a node is made anew, another one of its cluster claims its address.
+func (f *federation) keyRotates(t *testing.T) {
+	change := func(spec string) {
+		t.Helper()
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(objects.GroupVersion().WithKind(kindMember))
+		u.SetName("b1")
+		if err := f.b.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(name, order string) { // as the host's controller does
+		t.Helper()
+		n := &objects.ClusterNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		text := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, objects.AnnotationOrder, order)
+		if err := f.host.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var n objects.ClusterNode
+	is := func(what string, x *api, name string, holds func() bool) {
+		t.Helper()
+		eventually(t, what+" at "+x.name, func() string {
+			n = objects.ClusterNode{}
+			if err := x.Get(t.Context(), client.ObjectKey{Name: name}, &n); client.IgnoreNotFound(err) != nil || !holds() {
+				return fmt.Sprintf("%+v, %v", n, err)
+			}
+			return ""
+		})
+	}
+	const placeholder = "b.placeholder-7dc96f776c8423e5"
+	gone := func() bool { return n.UID == "" }
+	change(`{"overlay6":"fd00::b1"}`)
+	is("an address that it has not had, and nothing to keep", f.host, "b.b1", func() bool { return n.Spec.Overlay6 == "fd00::b1" })
+	note("b.b1", "78")
+	old := n.UID
+	is("no placeholder", f.host, placeholder, gone)
+	change(`{"publicKey":"CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQk="}`)
+	for _, x := range []*api{f.host, f.a} {
+		is("the placeholder", x, placeholder, func() bool { return n.Spec.Overlay6 == "fd00::b1" && n.Spec.PublicKey == "" })
+		is("the old one", x, "b.b1", func() bool { return n.Spec.Overlay6 == "fd00::b1" && n.Spec.PublicKey[0] != 'C' })
+	}
+	note(placeholder, "79")
+	is("the new one", f.host, "b.b1", func() bool { return n.UID != old && n.Spec.PublicKey != "" && n.Spec.PublicKey[0] == 'C' })
+	is("the placeholder", f.a, placeholder, func() bool { return !gone() })
+	note("b.b1", "80")
+	for _, x := range []*api{f.host, f.a} {
+		is("the new one", x, "b.b1", func() bool { return n.Spec.PublicKey != "" && n.Spec.PublicKey[0] == 'C' })
+		is("no placeholder", x, placeholder, gone)
+	}
 }
 
 func (f *federation) hostAway(t *testing.T) {

@@ -46,6 +46,7 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 	every, passed, room := reportEvery(len(s.Nodes)), 0, room(by.cluster, there)
 	for _, n := range s.Nodes {
 		name := v1alpha1.ClusterNodeName(by.cluster, n.NodeName)
+		placeholder := v1alpha1.ClusterNodeName(by.cluster, placeholderOf(n.NodeName))
 		wanted[name] = true
 		c := change{kind: v1alpha1.KindClusterNode, name: name}
 		have := there.nodes[name]
@@ -55,8 +56,14 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 		if have == nil {
 			have, room = &objects.ClusterNode{}, room-1
 		}
-		if have.UID != "" && renamed(have.Spec, n.ClusterNodeSpec) { // it is made anew when it is gone
-			out = append(out, change{kind: c.kind, name: name, remove: have.UID})
+		r := replacement{by.cluster, n.NodeName, have, n.ClusterNodeSpec, there.nodes[placeholder]}
+		next, soon, keep := r.changes(by, there, room > 0, now)
+		if len(next) > 0 && !removes(next[0]) {
+			room--
+		}
+		out, again = append(out, next...), sooner(again, soon)
+		wanted[placeholder] = keep
+		if have.UID != "" && renamed(have.Spec, n.ClusterNodeSpec) {
 			continue
 		}
 		if by.version != "" {
@@ -76,8 +83,8 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 			}
 			if left <= 0 {
 				c.status, passed = status, passed+1
-			} else if again == 0 || left < again {
-				again = left
+			} else {
+				again = sooner(again, left)
 			}
 		}
 		if c.spec != nil || c.status != nil {
@@ -91,6 +98,14 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 	}
 	slices.SortFunc(out, compare)
 	return out, again
+}
+
+// sooner is the shorter one of two times to wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // renamed reports whether a node has another key or address in the mesh. Of two nodes with one key the older object

@@ -30,24 +30,14 @@ const fieldOwner = client.FieldOwner("tombolo-member")
 // atOnce is how many objects are written at the same time: the host cluster may be far away.
 const atOnce = 8
 
-// do does changes. The error has that of the first one that failed, and how many did.
+// do does changes, and last those that remove: what takes the place of another object is there before that one goes.
+// The error has that of the first one that failed, and how many did.
 func do(ctx context.Context, to client.Client, changes []change) error {
 	failed := make([]error, len(changes))
-	var next atomic.Int64
-	g := run.NewGroup(ctx)
-	for range min(atOnce, len(changes)) {
-		g.Go("writes", func(ctx context.Context) error {
-			for {
-				i := int(next.Add(1) - 1)
-				if i >= len(changes) {
-					return nil
-				}
-				failed[i] = one(ctx, to, changes[i])
-			}
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
+	for _, remove := range []bool{false, true} {
+		if err := each(ctx, to, changes, failed, remove); err != nil {
+			return err
+		}
 	}
 	var first error
 	n := 0
@@ -63,6 +53,28 @@ func do(ctx context.Context, to client.Client, changes []change) error {
 		return fmt.Errorf("%w (and %d more)", first, n-1)
 	}
 	return first
+}
+
+// each does those changes that remove, or the others.
+//
+//	failed: gets the error of each
+func each(ctx context.Context, to client.Client, changes []change, failed []error, remove bool) error {
+	var next atomic.Int64
+	g := run.NewGroup(ctx)
+	for range min(atOnce, len(changes)) {
+		g.Go("writes", func(ctx context.Context) error {
+			for {
+				i := int(next.Add(1) - 1)
+				if i >= len(changes) {
+					return nil
+				}
+				if removes(changes[i]) == remove {
+					failed[i] = one(ctx, to, changes[i])
+				}
+			}
+		})
+	}
+	return g.Wait()
 }
 
 // one does one change. That an object is gone already is no error.
