@@ -17,12 +17,14 @@ type Linked interface{ View() reach.View }
 
 // linked is what a node keeps about linked clusters between two looks.
 type linked struct {
-	down  map[reach.Name]time.Time // when packets last did not pass, after they did
+	down  map[reach.Name]time.Time // since when packets pass again, after they did not; zero: they do not
 	up    map[reach.Name]bool      // nodes with which packets have passed
-	lost  map[lostBy]time.Time     // when a gateway of the own cluster last said so
+	lost  map[lostBy]time.Time     // since when a gateway of the own cluster does not say so any longer; zero: it does
 	plan  reach.Plan
 	view  reach.View
 	doors map[string]bool // members that are watched also while there is no traffic, by id
+	// together are the other nodes of the own cluster, of a gateway: whether it reaches none of them has to be known soon.
+	together map[string]bool
 }
 
 // lostBy is a cluster that a gateway does not reach.
@@ -67,9 +69,9 @@ func (x index) of(n reach.Node) *member.Facts {
 // look finds out through which nodes packets pass, and decides with that.
 func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
 	next := linked{down: map[reach.Name]time.Time{}, up: map[reach.Name]bool{}, lost: map[lostBy]time.Time{}, view: v,
-		doors: map[string]bool{}}
+		doors: map[string]bool{}, together: map[string]bool{}}
 	next.view.Nodes = slices.Clone(v.Nodes)
-	x := indexOf(v.Self.Cluster, members)
+	x, gateway := indexOf(v.Self.Cluster, members), isGateway(v)
 	for i := range next.view.Nodes {
 		n := &next.view.Nodes[i]
 		if n.Name == v.Self {
@@ -81,13 +83,16 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 				n.Lost = m.Lost
 			}
 			next.doors[m.ID] = n.Gateway
+			next.together[m.ID] = gateway && n.Cluster == v.Self.Cluster
 		}
 		last, known := l.down[n.Name]
 		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
+		n.Idle = m != nil && health[m.ID].Idle
+		n.Alone = m != nil && health[m.ID].Alone && n.Cluster != v.Self.Cluster
 		next.up[n.Name] = l.up[n.Name] || !n.Down
-		if n.Down && l.up[n.Name] {
-			next.down[n.Name] = now
-		} else if !n.Down && known && now.Sub(last) < linkSteady {
+		if (n.Down || n.Alone) && l.up[n.Name] {
+			next.down[n.Name] = time.Time{}
+		} else if last, is := backSince(last, now); !n.Down && known && is {
 			n.Recent, next.down[n.Name] = true, last
 		}
 	}
@@ -100,16 +105,30 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 	return next
 }
 
+// backSince is since when something is again, which is now if it was not at the last look (zero), and whether that is
+// not long ago. Looks are rare: the last one at which it was not may be long before it ended.
+func backSince(since, now time.Time) (time.Time, bool) {
+	if since.IsZero() {
+		since = now
+	}
+	return since, now.Sub(since) < linkSteady
+}
+
+func isGateway(v reach.View) bool {
+	return slices.ContainsFunc(v.Nodes, func(n reach.Node) bool { return n.Name == v.Self && n.Gateway })
+}
+
 // found notes which clusters gateways of the own one have lost, and which they have found again not long ago. Nodes of
 // these clusters wait as long until they prefer such a gateway, so both directions change at about the same time.
 func (l *linked) found(before linked, now time.Time) {
 	for i := range l.view.Nodes {
 		for _, cluster := range l.view.Nodes[i].Lost {
-			l.lost[lostBy{l.view.Nodes[i].Name, cluster}] = now
+			l.lost[lostBy{l.view.Nodes[i].Name, cluster}] = time.Time{}
 		}
 	}
 	for at, last := range before.lost {
-		if _, still := l.lost[at]; still || now.Sub(last) >= linkSteady {
+		last, is := backSince(last, now)
+		if _, still := l.lost[at]; still || !is {
 			continue
 		}
 		l.lost[at] = last

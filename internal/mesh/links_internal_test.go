@@ -73,6 +73,35 @@ func TestAGatewayThatIsBackWaits(t *testing.T) {
 	}
 }
 
+// TestAGatewayThatIsAlone: it is left, and preferred again when it has not been alone for a while.
+func TestAGatewayThatIsAlone(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v, members := linkedView("a")
+	l := linked{}.look(v, members, nil, now)
+	first := l.sends("10.2.3.0/24")
+	other := map[string]string{"b": "c", "c": "b"}[first]
+	alone := map[string]topology.Health{"id-" + first: {Alone: true}}
+	for _, step := range []struct {
+		after  time.Duration
+		health map[string]topology.Health
+		want   string
+	}{{1, alone, other}, {2, nil, other}, {2 + linkSteady, nil, first}} {
+		l = l.look(v, members, step.health, now.Add(step.after))
+		if got := l.sends("10.2.3.0/24"); got != step.want {
+			t.Errorf("after %v: through %s, want %s", step.after, got, step.want)
+		}
+	}
+	v, members = linkedView("b")
+	down := map[string]topology.Health{"id-c": {Down: true}, "id-d": {Down: true}}
+	if l := (linked{}).look(v, members, down, now); !reach.Alone(l.view) {
+		t.Error("b is not alone")
+	}
+	delete(down, "id-d")
+	if l := (linked{}).look(v, members, down, now); reach.Alone(l.view) {
+		t.Error("b is alone with d")
+	}
+}
+
 // TestWhoIsNewIsNotBack: what a node has not known when it began is not down, so that the first gateway that goes is
 // waited for.
 func TestWhoIsNewIsNotBack(t *testing.T) {
@@ -86,9 +115,14 @@ func TestWhoIsNewIsNotBack(t *testing.T) {
 	first := l.sends("10.2.3.0/24")
 	other := map[string]string{"b": "c", "c": "b"}[first]
 	l = l.look(v, members, map[string]topology.Health{"id-" + first: {Down: true}}, now.Add(2*time.Second))
-	for after, want := range map[time.Duration]string{3 * time.Second: other, linkSteady + 2*time.Second: first} {
-		if got := l.look(v, members, nil, now.Add(after)).sends("10.2.3.0/24"); got != want {
-			t.Errorf("%v after its start, and with %s back, it sends through %s, want %s", after, first, got, want)
+	back := 2*linkSteady + 3*time.Second // the first look after a long time
+	for _, step := range []struct {
+		after time.Duration
+		want  string
+	}{{back, other}, {back + linkSteady - 1, other}, {back + linkSteady, first}} {
+		l = l.look(v, members, nil, now.Add(step.after))
+		if got := l.sends("10.2.3.0/24"); got != step.want {
+			t.Errorf("%v after its start, and with %s back, it sends through %s, want %s", step.after, first, got, step.want)
 		}
 	}
 }
@@ -118,9 +152,13 @@ func TestAGatewaySaysWhatItHasLost(t *testing.T) {
 		t.Errorf("d sends by %s", l.sends("10.1.0.0/24"))
 	}
 	*lost = nil
-	for after, want := range map[time.Duration]string{time.Second: other, linkSteady: first} {
-		if l := l.look(v, members, nil, now.Add(after)); l.sends("10.1.0.0/24") != want || after < linkSteady && l.again().IsZero() {
-			t.Errorf("after %v d sends by %s, again %v", after, l.sends("10.1.0.0/24"), l.again())
+	for _, step := range []struct {
+		after time.Duration
+		want  string
+	}{{2 * linkSteady, other}, {3*linkSteady - 1, other}, {3 * linkSteady, first}} {
+		l = l.look(v, members, nil, now.Add(step.after))
+		if l.sends("10.1.0.0/24") != step.want || step.want == other && l.again().IsZero() {
+			t.Errorf("after %v d sends by %s, again %v", step.after, l.sends("10.1.0.0/24"), l.again())
 		}
 	}
 }

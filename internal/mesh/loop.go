@@ -162,6 +162,7 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 	}
 	if do.plan != nil {
 		p.routing.Set(*do.plan)
+		p.peering.Alone(do.alone)
 	}
 	if do.tunnels {
 		out = append(out, peersSet{p.peering.Set(do.peers)})
@@ -266,7 +267,8 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	down := false
 	for _, h := range p.peering.Healths() {
 		down = down || h.Down
-		if t := (topology.Health{Down: h.Down, MTU: h.MTU, At: h.At}); t.Down || t.MTU > 0 || len(t.At) > 0 {
+		if t := (topology.Health{Down: h.Down, Idle: h.Idle, Alone: h.Alone, MTU: h.MTU, At: h.At}); t.Down || t.Idle ||
+			t.Alone || t.MTU > 0 || len(t.At) > 0 {
 			w.health[h.ID] = t
 		}
 		if h.Certified {

@@ -86,7 +86,7 @@ func (s *state) tunnels(do *effects) {
 		}
 		do.peers = append(do.peers, peering.Peer{
 			ID: t.ID, Name: t.Node, Key: t.Key, Pin: t.Pin, Engine: t.Engine, Proven: r.Proven && r.Key == t.Key,
-			Ranges: t.Allowed, Sources: t.Sources, Secrets: s.secretsOf(r, t.ID),
+			Together: s.linked.together[t.ID], Ranges: t.Allowed, Sources: t.Sources, Secrets: s.secretsOf(r, t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
 				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy() && !s.linked.doors[t.ID],

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -60,6 +61,7 @@ type effects struct {
 	policy  *policyRead   // to be put into force
 	say     *member.Facts // to be announced; announced follows
 	plan    *topology.Input
+	alone   bool // with plan: this node is a gateway, and reaches no other node of its cluster
 	tunnels bool // peers are to get theirs; peersSet follows
 	peers   []peering.Peer
 	refresh bool        // endpoints depend on something that is new
@@ -228,7 +230,7 @@ func (s *state) follow(now time.Time, do *effects) {
 	}
 	s.judgePods(now, do)
 	in := s.plan(now)
-	do.plan = &in
+	do.plan, do.alone = &in, reach.Alone(s.linked.view)
 	s.announce(do)
 	s.tunnels(do)
 }

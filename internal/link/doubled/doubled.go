@@ -94,8 +94,8 @@ func Find(all []Claim) (out []Loss) {
 	return out
 }
 
-// Before reports whether a claim is known to come before another one, if both are for the same: it then does so too when
-// other objects of their clusters are gone.
+// Before reports whether a claim is known to come before another one, if both are for the same: it then does so too
+// when other objects of their clusters are gone.
 func Before(c, other Claim) bool {
 	same := c.Key != "" && c.Key == other.Key ||
 		slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return slices.Contains(other.Addresses, a) })

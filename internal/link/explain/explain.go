@@ -218,11 +218,9 @@ func (f Facts) doubled(self, node reach.Name) string {
 
 // next is the node to which another one sends what is for an address.
 func (f Facts) next(self reach.Name, to netip.Addr) (reach.Name, bool) {
-	v := f.View
-	v.Self = self
-	v.Nodes = slices.Clone(v.Nodes)
+	v := f.seenBy(self)
 	for i, n := range v.Nodes {
-		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down" || f.doubled(self, n.Name) != ""
+		v.Nodes[i].Alone = n.Gateway && n.Cluster != self.Cluster && reach.Alone(f.seenBy(n.Name))
 	}
 	if lost := reach.Lost(v); len(lost) > 0 {
 		for i, n := range v.Nodes {
@@ -240,6 +238,16 @@ func (f Facts) next(self reach.Name, to netip.Addr) (reach.Name, bool) {
 		}
 	}
 	return best, bits >= 0
+}
+
+// seenBy is the view of a node.
+func (f Facts) seenBy(self reach.Name) reach.View {
+	v := f.View
+	v.Self, v.Nodes = self, slices.Clone(v.Nodes)
+	for i, n := range v.Nodes {
+		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down" || f.doubled(self, n.Name) != ""
+	}
+	return v
 }
 
 // String is for people, a line for each step.

@@ -57,6 +57,8 @@ type Node struct {
 	Key     member.Key     // of its tunnels; zero: it has none
 	Down    bool           // no packets pass between it and the node that looks
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
+	Idle    bool           // whether packets pass is not known: none have to
+	Alone   bool           // it reaches no other node of its cluster, as it says; of one of another cluster
 	Doubled string         // why it does not count: it has what is of another cluster
 	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
 	Lost []string
@@ -253,9 +255,31 @@ func Lost(v View) (out []string) {
 	return out
 }
 
+// Alone reports whether the node that looks is a gateway that reaches no other node of its cluster: nothing comes to
+// those through it. Those that are idle may be reached or not, and are left out.
+func Alone(v View) bool {
+	i := slices.IndexFunc(v.Clusters, func(c Cluster) bool { return c.Name == v.Self.Cluster })
+	if i < 0 || !v.Clusters[i].Gateway {
+		return false
+	}
+	gateway, others := false, 0
+	for i := range v.Nodes {
+		switch n := &v.Nodes[i]; {
+		case n.Name == v.Self:
+			gateway = n.Gateway
+		case n.Cluster != v.Self.Cluster || n.Key.IsZero() || n.Idle:
+		case !n.Down:
+			return false
+		default:
+			others++
+		}
+	}
+	return gateway && others > 0
+}
+
 // owner is which of some nodes has what is named by a key: the node of that name if packets pass through it, else the
-// best of those through which they do, else of those that are ready, else of all. Rendezvous hashing: if one goes, only
-// what it had moves.
+// best of those through which they do, last those that are alone, else of those that are ready, else of all. Rendezvous
+// hashing: if one goes, only what it had moves.
 //
 //	to: the cluster that it has to reach; empty: none
 func owner(nodes []*Node, key, to string) *Node {
@@ -267,13 +291,15 @@ func owner(nodes []*Node, key, to string) *Node {
 		steady := !n.Recent && (to == "" || !slices.Contains(n.Found, to))
 		switch {
 		case passes && n.String() == key:
-			rank[0] = 5
-		case passes && steady && n.Ready:
-			rank[0] = 4
-		case passes && steady:
-			rank[0] = 3
-		case passes:
+			rank[0] = 6
+		case passes && n.Alone: // it may be that the others are gone
 			rank[0] = 2
+		case passes && steady && n.Ready:
+			rank[0] = 5
+		case passes && steady:
+			rank[0] = 4
+		case passes:
+			rank[0] = 3
 		case n.Ready:
 			rank[0] = 1
 		}

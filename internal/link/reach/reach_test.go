@@ -113,16 +113,56 @@ func TestWhatGoesMovesAlone(t *testing.T) {
 	}
 	for name, change := range map[string]func(*reach.Node){
 		"down": func(n *reach.Node) { n.Down = true }, "not ready": func(n *reach.Node) { n.Ready = false },
-		"no gateway": func(n *reach.Node) { n.Gateway = false },
+		"no gateway": func(n *reach.Node) { n.Gateway = false }, "alone": func(n *reach.Node) { n.Alone = true },
 	} {
 		for r, o := range owners(change) {
-			if mine := name == "not ready" && r == bn[1].Pods[0]; mine { // packets of its own pods pass
+			if mine := (name == "not ready" || name == "alone") && r == bn[1].Pods[0]; mine { // packets of its own pods pass
 				continue
 			}
 			if o == "n2" || before[r] != "n2" && o != before[r] {
 				t.Errorf("%s: %s went from %s to %s", name, r, before[r], o)
 			}
 		}
+	}
+}
+
+// TestAlone: when a gateway says that it reaches no other node of its cluster, and that it is still better than nothing.
+func TestAlone(t *testing.T) {
+	a, an := cluster("a", 1, 1)
+	b, bn := cluster("b", 2, 3, 1, 2)
+	for i := range bn {
+		bn[i].Key[0] = byte(i + 1)
+	}
+	for name, c := range map[string]struct {
+		self   int
+		change func([]reach.Node)
+		want   bool
+	}{
+		"all are there":      {0, func([]reach.Node) {}, false},
+		"one is there":       {0, func(n []reach.Node) { n[1].Down = true }, false},
+		"none is":            {0, func(n []reach.Node) { n[1].Down, n[2].Down = true, true }, true},
+		"one is idle":        {0, func(n []reach.Node) { n[1].Down, n[2].Idle = true, true }, true},
+		"all are idle":       {0, func(n []reach.Node) { n[1].Idle, n[2].Idle = true, true }, false},
+		"the other gateway":  {1, func(n []reach.Node) { n[0].Down, n[2].Down = true, true }, true},
+		"no gateway":         {2, func(n []reach.Node) { n[0].Down, n[1].Down = true, true }, false},
+		"others have no key": {0, func(n []reach.Node) { n[1], n[2] = reach.Node{Name: n[1].Name}, reach.Node{Name: n[2].Name} }, false},
+	} {
+		nodes := slices.Clone(bn)
+		c.change(nodes)
+		v := reach.View{Self: bn[c.self].Name, Clusters: []reach.Cluster{a, b}, Nodes: slices.Concat(an, nodes)}
+		if got := reach.Alone(v); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		v.Clusters[1].Gateway = false
+		if reach.Alone(v) {
+			t.Errorf("%s, node to node: it is alone", name)
+		}
+	}
+	nodes := slices.Clone(bn)
+	nodes[0].Alone, nodes[1].Down = true, true
+	p := reach.Decide(reach.View{Self: an[0].Name, Clusters: []reach.Cluster{a, b}, Nodes: slices.Concat(an, nodes)})
+	if got := text(p); !strings.HasPrefix(got, "b.n1: ") || strings.Contains(got, "b.n2") {
+		t.Errorf("with no other gateway:\n%s", got)
 	}
 }
 

@@ -52,6 +52,8 @@ type Ping struct {
 	Wanted bool // the sender has traffic with the receiver
 	// Asks says that the receiver answers no handshake of the sender, and may begin one itself.
 	Asks bool
+	// Alone says that the sender, a gateway of its cluster, reaches no other node of it.
+	Alone bool
 }
 
 // Pong answers a ping.
@@ -62,6 +64,7 @@ type Pong struct {
 	// Wanted says that the sender has traffic with the receiver: a restarted node learns from the
 	// first answer that its peer waits for a session.
 	Wanted bool
+	Alone  bool // as in a ping
 }
 
 // Call says: I ping you now at all that you have, do so at these.
@@ -77,6 +80,7 @@ const (
 
 	flagWanted = 1
 	flagAsks   = 2
+	flagAlone  = 4
 
 	sizePing  = 8 + 1
 	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
@@ -91,14 +95,14 @@ func (m Message) append(b []byte, fill int) []byte {
 	case m.Ping != nil:
 		b = append(b, typePing)
 		b = binary.BigEndian.AppendUint64(b, m.Ping.ID)
-		b = append(b, flags(m.Ping.Wanted, m.Ping.Asks))
+		b = append(b, flags(m.Ping.Wanted, m.Ping.Asks, m.Ping.Alone))
 		fill = max(fill, 1+sizePing+pingZeros)
 	case m.Pong != nil:
 		b = append(b, typePong)
 		b = binary.BigEndian.AppendUint64(b, m.Pong.ID)
 		b = appendAddr(b, m.Pong.From)
 		b = binary.BigEndian.AppendUint16(b, m.Pong.Size)
-		b = append(b, flags(m.Pong.Wanted, false))
+		b = append(b, flags(m.Pong.Wanted, false, m.Pong.Alone))
 	case m.Call != nil:
 		all := m.Call.Endpoints[:min(len(m.Call.Endpoints), limit.PathCalledAt)]
 		b = append(b, typeCall, byte(len(all)))
@@ -112,12 +116,15 @@ func (m Message) append(b []byte, fill int) []byte {
 	return b
 }
 
-func flags(wanted, asks bool) (f byte) {
+func flags(wanted, asks, alone bool) (f byte) {
 	if wanted {
 		f |= flagWanted
 	}
 	if asks {
 		f |= flagAsks
+	}
+	if alone {
+		f |= flagAlone
 	}
 	return f
 }
@@ -142,7 +149,8 @@ func parse(b []byte) (m Message, err error) {
 		if len(body) < sizePing+pingZeros {
 			return m, fmt.Errorf("a ping of %d bytes: its answer would be longer", len(body))
 		}
-		m.Ping = &Ping{ID: binary.BigEndian.Uint64(body), Wanted: body[8]&flagWanted != 0, Asks: body[8]&flagAsks != 0}
+		m.Ping = &Ping{ID: binary.BigEndian.Uint64(body), Wanted: body[8]&flagWanted != 0, Asks: body[8]&flagAsks != 0,
+			Alone: body[8]&flagAlone != 0}
 		if m.Ping.ID == 0 {
 			return Message{}, fmt.Errorf("a ping without an id")
 		}
@@ -151,7 +159,9 @@ func parse(b []byte) (m Message, err error) {
 			return m, fmt.Errorf("a pong of %d bytes, not %d", len(body), sizePong)
 		}
 		m.Pong = &Pong{ID: binary.BigEndian.Uint64(body), Size: binary.BigEndian.Uint16(body[8+sizeAddr:])}
-		m.Pong.Wanted = len(body) > sizePong && body[sizePong]&flagWanted != 0
+		if len(body) > sizePong {
+			m.Pong.Wanted, m.Pong.Alone = body[sizePong]&flagWanted != 0, body[sizePong]&flagAlone != 0
+		}
 		if m.Pong.From, err = parseAddr(body[8:]); err != nil && body[8+sizeAddr-1]|body[8+sizeAddr-2] != 0 {
 			return Message{}, err // without a port it came through a relay, and there is no address
 		}

@@ -66,6 +66,8 @@ func messages() []disco.Message {
 		{Call: &disco.Call{Endpoints: []netip.AddrPort{at("10.0.0.1:51820"), at("[2001:db8::1]:65535")}}},
 		{Pong: &disco.Pong{ID: 7, From: at("198.51.100.7:51820"), Size: 1452, Wanted: true}},
 		{Ping: &disco.Ping{ID: 3, Asks: true}},
+		{Ping: &disco.Ping{ID: 3, Alone: true}},
+		{Pong: &disco.Pong{ID: 7, From: at("198.51.100.7:51820"), Size: 1452, Alone: true}},
 	}
 }
 

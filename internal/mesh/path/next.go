@@ -140,8 +140,8 @@ func (p *Peer) askOthers(now time.Time) {
 	}
 }
 
-// inDoubt reports whether the path in use has missed a ping.
-func (p *Peer) inDoubt() bool {
+// InDoubt reports whether the path in use has missed a ping.
+func (p *Peer) InDoubt() bool {
 	t := p.paths[p.now]
 	return t != nil && t.missed > 0
 }
@@ -222,7 +222,7 @@ func (p *Peer) interval(now time.Time, w Path, t *track) time.Duration {
 		return pathKeep
 	case !p.now.Direct():
 		return pathSeek // rounds come earlier
-	case p.inDoubt() && t.alive(now, 2*pathSpare):
+	case p.InDoubt() && t.alive(now, 2*pathSpare):
 		return pathRetry
 	case t.alive(now, 2*pathSpare):
 		return pathSpare

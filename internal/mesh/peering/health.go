@@ -16,8 +16,11 @@ type Health struct {
 	Name string // as it was set, and the key
 	Key  member.Key
 	Down bool
-	MTU  int          // as Report has it
-	At   []netip.Addr // where the peer has answered without a relay
+	Idle bool // nobody has asked it for a while
+	// Alone says that the peer reaches no other node of its cluster, as it says of itself.
+	Alone bool
+	MTU   int          // as Report has it
+	At    []netip.Addr // where the peer has answered without a relay
 	// Certified says that a hub has vouched for the peer's name: a member may call itself as it likes,
 	// and only a certificate says who it is.
 	Certified bool
@@ -35,8 +38,9 @@ func (p *Peering) Healths() []Health {
 	}
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
-		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down,
-			MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), At: x.path.Places(now), Certified: x.certified()})
+		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, Idle: s == path.Idle,
+			Alone: x.alone, MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), At: x.path.Places(now),
+			Certified: x.certified()})
 	}
 	return out
 }

@@ -15,6 +15,60 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 )
 
+// TestAlone: peers hear at once that a node reaches no other one of its cluster, and that it does again.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := settled(t)
+		for _, is := range []bool{true, false} {
+			before := a.w.count()
+			b.p.Alone(is)
+			b.p.Alone(is) // changes nothing
+			took := w.until(time.Second, "a knows", func() bool { return a.p.Healths()[0].Alone == is })
+			if took > 100*time.Millisecond || a.w.count() > before+4 {
+				t.Errorf("%v after %v and %d packets", is, took, a.w.count()-before)
+			}
+			if b.p.Healths()[0].Alone {
+				t.Error("what b says of itself it takes for a's")
+			}
+			<-time.After(5 * time.Second)
+		}
+	})
+}
+
+// TestTogether: a peer without traffic is down as soon as one with traffic, if both are asked together.
+func TestTogether(t *testing.T) {
+	for _, together := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w, a, b := settled(t)
+			c := w.add("c", nil)
+			meet(a, b, c)
+			w.until(5*time.Second, "direct", both(a, c, path.Direct))
+			one, two := b.peer(), c.peer()
+			for _, p := range []*peering.Peer{&one, &two} {
+				p.Together, p.Facts.Relays = together, nil
+			}
+			if err := a.p.Set([]peering.Peer{one, two}); err != nil {
+				t.Fatal(err)
+			}
+			talk(a, b, 100*time.Millisecond, time.Minute) // sizes are known, and c is silent
+			w.mu.Lock()
+			w.cut = func(_, _ netip.Addr) bool { return true }
+			w.mu.Unlock()
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				talk(a, b, 100*time.Millisecond, 10*time.Second)
+			}()
+			first := w.until(10*time.Second, "b is down", func() bool { return a.state(b) == path.Down })
+			took := first + w.until(time.Minute, "c is down", func() bool { return a.state(c) == path.Down })
+			if (took < 5*time.Second) != together {
+				t.Errorf("together %v: b is down after %v, c after %v", together, first, took)
+			}
+			<-stopped
+		})
+	}
+}
+
 // TestHealths: they say what reports say, of peers that are up, down and refused.
 func TestHealths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 	// peeringLook is how often a recently active peer is checked for traffic, and its handshakes
 	// while a decision depends on them.
 	peeringLook = time.Second
+	// peeringTogether is how often peers are asked together at most.
+	peeringTogether = time.Second
 	// peeringSoon is how often WireGuard is asked during the first handshake with a peer: a little
 	// later it may report another address of a peer without probes.
 	peeringSoon = 100 * time.Millisecond

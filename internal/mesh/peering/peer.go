@@ -38,8 +38,10 @@ type Peer struct {
 	// Secrets are the common ones, the newest first, by the keys of both.
 	Secrets func(own, peer member.Key) []Secret
 	Facts   path.Facts
-	Ranges  []netip.Prefix // topology's Allowed: they lie within the mesh
-	Sources []netip.Prefix // topology's Sources: addresses outside of it, from which it may send too
+	// Together says that it is asked as soon as another such peer is in doubt: they may be lost together.
+	Together bool
+	Ranges   []netip.Prefix // topology's Allowed: they lie within the mesh
+	Sources  []netip.Prefix // topology's Sources: addresses outside of it, from which it may send too
 }
 
 // peer is one that is in force. All but what Set gives is under mu.
@@ -65,6 +67,8 @@ type peer struct {
 	missedByPeer time.Time // when the peer last said that we answer none of its own
 	lookAt       time.Time // when its traffic is looked at next
 	unsent       error
+	doubt        bool   // the path in use has missed a ping
+	alone        bool   // it reaches no other node of its cluster, as it says
 	certifiedAs  string // name of the certificate by which a hub has led a probe of its key
 
 	touched bool

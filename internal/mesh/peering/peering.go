@@ -77,6 +77,7 @@ type Peering struct {
 	bytes  traffic
 	health atomic.Bool // of which Changed is
 	lost   atomic.Bool // of which Lost is
+	alone  atomic.Bool // what this node says of itself
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
@@ -89,6 +90,8 @@ type Peering struct {
 	asked   time.Time // of Engine.Stats
 	askAt   time.Time // when it is asked next
 	stale   bool      // the engine refused what it was to be
+
+	together time.Time // when peers were last asked together
 }
 
 // own are the keys of this node.
@@ -169,6 +172,21 @@ func (p *Peering) Moved() {
 	for _, x := range p.peers {
 		x.path.Moved(now)
 		x.locals = map[path.Path]*local{}
+		p.touch(x)
+	}
+}
+
+// Alone has peers know whether this node, a gateway of its cluster, reaches no other node of it: those with a path get
+// a ping at once, if that is new.
+func (p *Peering) Alone(is bool) {
+	if p.alone.Swap(is) == is {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, x := range p.peers {
+		x.path.Ask(now)
 		p.touch(x)
 	}
 }

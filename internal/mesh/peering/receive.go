@@ -93,7 +93,8 @@ func (p *Peering) take(a arrival, l *link, secret int, m disco.Message, size int
 	if m.Ping == nil {
 		return
 	}
-	answer := disco.Message{Pong: &disco.Pong{ID: m.Ping.ID, From: a.via.Addr, Size: uint16(size), Wanted: wants}}
+	answer := disco.Message{Pong: &disco.Pong{ID: m.Ping.ID, From: a.via.Addr, Size: uint16(size), Wanted: wants,
+		Alone: p.alone.Load()}}
 	b, err := l.pairs[secret].Seal(nil, rand.Reader, answer, 0)
 	if err != nil || !p.give(a.via, a.peer, a.local, b, false) {
 		p.drop("unsent")
@@ -124,6 +125,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	}
 	switch {
 	case m.Ping != nil:
+		x.says(p, m.Ping.Alone)
 		x.path.Heard(now, a.via, m.Ping.Wanted)
 		if m.Ping.Wanted {
 			p.noteDemand(now, l)
@@ -138,6 +140,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 		if !x.path.Pong(now, a.via, m.Pong.ID) {
 			return false, "unasked"
 		}
+		x.says(p, m.Pong.Alone)
 		if m.Pong.Wanted {
 			p.noteDemand(now, l)
 		}
@@ -145,7 +148,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 			x.localOf(a.via).answered = a.local
 		}
 	case m.Call != nil:
-		x.path.Called(now, p.callable(m.Call.Endpoints))
+		x.path.Called(now, callable(m.Call.Endpoints, p.seen.Load().inside))
 	}
 	if l == x.link {
 		p.certify(x, a.peer)
@@ -155,10 +158,18 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	return x.path.Wants(now), ""
 }
 
+// says notes whether the peer is alone, as it says. The caller holds mu.
+func (x *peer) says(p *Peering, alone bool) {
+	if x.alone != alone {
+		x.alone = alone
+		p.health.Store(true)
+		p.news.Ring()
+	}
+}
+
 // callable are the endpoints of a call that are pinged: none of the mesh, nor of this machine
 // or its links alone.
-func (p *Peering) callable(all []netip.AddrPort) (out []netip.AddrPort) {
-	inside := p.seen.Load().inside
+func callable(all []netip.AddrPort, inside ranges) (out []netip.AddrPort) {
 	for _, at := range all {
 		at = unmapped(at)
 		a := at.Addr()

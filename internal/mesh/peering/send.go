@@ -47,7 +47,7 @@ func (p *Peering) send(all []sending) {
 			}
 			m.Call = &disco.Call{Endpoints: endpoints[:min(len(endpoints), limit.PathCalledAt)]}
 		} else {
-			m.Ping = &disco.Ping{ID: s.Ping, Wanted: s.Wanted, Asks: s.asks}
+			m.Ping = &disco.Ping{ID: s.Ping, Wanted: s.Wanted, Asks: s.asks, Alone: p.alone.Load()}
 		}
 		size := 0
 		if s.Size > 0 {

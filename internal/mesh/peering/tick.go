@@ -120,12 +120,29 @@ func (p *Peering) step(now time.Time, x *peer, do *todo) {
 	p.traffic(now, x)
 	p.tellUnanswered(now, x)
 	sends, due := x.path.Next(now)
+	x.askTogether(now, p)
 	for _, s := range sends {
 		do.sends = append(do.sends, sending{Send: s, peer: x.Name, from: x.leave(s.To), pair: x.speak(), asks: x.asks})
 	}
 	p.follow(now, x, do)
 	p.keys(now, x.link, do)
 	p.due.plan(x, sooner(due, x.lookAt))
+}
+
+// askTogether pings all peers that are asked together when this one begins to be in doubt.
+func (x *peer) askTogether(now time.Time, p *Peering) {
+	was := x.doubt
+	x.doubt = x.path.InDoubt()
+	if !x.doubt || was || !x.Together || recent(p.together, now, peeringTogether) {
+		return
+	}
+	p.together = now
+	for _, o := range p.peers {
+		if o.Together && o != x {
+			o.path.Ask(now)
+			p.touch(o)
+		}
+	}
 }
 
 // traffic looks whether a peer has some. One that has none is watched: its next packet rings.

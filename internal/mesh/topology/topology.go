@@ -41,9 +41,11 @@ type Closed struct {
 
 // Health is what is known of the way to a peer.
 type Health struct {
-	Down bool         // nothing comes through
-	MTU  int          // of the tunnel's packets, if less than the link's; 0: not known
-	At   []netip.Addr // where the peer has answered, without the mesh and a relay
+	Down  bool         // nothing comes through
+	Idle  bool         // whether something does is not known
+	Alone bool         // it reaches no other node of its cluster
+	MTU   int          // of the tunnel's packets, if less than the link's; 0: not known
+	At    []netip.Addr // where the peer has answered, without the mesh and a relay
 }
 
 // Access is a policy as lines of a chain; what they do not accept is dropped.

@@ -242,6 +242,7 @@ func TestLinkedClusters(t *testing.T) {
 	r.step("IPv6 and nodes themselves, through gateways", r.familiesAndNodesByGateways)
 	r.everywhere(translating)
 	r.step("a gateway is cut off from the other cluster", r.cutOff)
+	r.step("a gateway is cut off from its own cluster", r.alone)
 	r.step("a gateway is killed", r.killed)
 	r.step("a gateway is not ready", r.notReady)
 	r.step("without API servers", r.withoutAPI)
@@ -337,6 +338,49 @@ func (r *linkedRig) cutOff(t *testing.T) {
 	})
 	if err := cut.Off(); err != nil {
 		t.Fatal(err)
+	}
+	begin = time.Now()
+	r.eventually("they go through "+through.name+" again", nil, func() error {
+		if r.carrier(podD.addr) != through {
+			return errNotYet
+		}
+		return nil
+	})
+	t.Logf("they do after %v, with %v without an answer", time.Since(begin).Round(time.Millisecond), f.Lost(begin))
+}
+
+// alone cuts the ways between the gateway and all other nodes of its cluster: the east reaches it.
+func (r *linkedRig) alone(t *testing.T) {
+	podA := r.east.pods[0]
+	podD := r.west.pods[2]
+	f := r.flood(podA.host, netip.MustParseAddr(podD.addr))
+	defer f.End()
+	r.awaitAfter(f, time.Now())
+	through := r.carrier(podD.addr)
+	var cuts []*lab.Filter
+	for _, n := range r.west.nodes {
+		if n != through {
+			cuts = append(cuts, r.grid.Cut(n.place, through.place))
+		}
+	}
+	begin := time.Now()
+	for _, c := range cuts {
+		if err := c.On(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.eventually("they do not go through "+through.name, nil, func() error {
+		if r.carrier(podD.addr) == through {
+			return errNotYet
+		}
+		return nil
+	})
+	t.Logf("packets pass %v after %s was cut off from its own cluster", r.awaitAfter(f, begin).Round(time.Millisecond),
+		through.name)
+	for _, c := range cuts {
+		if err := c.Off(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	begin = time.Now()
 	r.eventually("they go through "+through.name+" again", nil, func() error {

@@ -41,8 +41,8 @@ type replacement struct {
 	placeholder   *objects.ClusterNode // nil: there is none
 }
 
-// changes are the next ones of a replacement. again is when to look again; 0: when something changes. keep says that the
-// placeholder stays.
+// changes are the next ones of a replacement. again is when to look again; 0: when something changes. keep says that
+// the placeholder stays.
 //
 //	room: whether the cluster may have a further object
 func (r replacement) changes(by telling, there linked, room bool, now time.Time) (out []change, again time.Duration,
