@@ -5,6 +5,7 @@ package mesh
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
@@ -79,7 +80,7 @@ func wayOf(r peering.Report) (state, reason string) {
 	case r.Problem != nil:
 		return report.Down, r.Problem.Error()
 	case r.State == path.Direct:
-		return report.Up, "at " + r.Path.String()
+		return report.Up, strings.TrimSuffix("at "+r.Path.String()+": "+r.Why, ": ")
 	case r.State == path.Relayed:
 		return report.Relayed, "by " + r.Path.String() + ": " + r.Why
 	case r.State == path.Idle:

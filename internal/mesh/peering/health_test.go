@@ -30,6 +30,9 @@ func TestAlone(t *testing.T) {
 			if b.p.Healths()[0].Alone {
 				t.Error("what b says of itself it takes for a's")
 			}
+			if why := a.report(b).Why; strings.Contains(why, "it reaches no other node of its own cluster") != is {
+				t.Errorf("%v: the report says %q", is, why)
+			}
 			<-time.After(5 * time.Second)
 		}
 	})

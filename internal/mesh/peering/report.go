@@ -68,11 +68,15 @@ func (p *Peering) reportOf(now time.Time, x *peer) Report {
 		r.Age = now.Sub(x.link.shook)
 	}
 	if long := p.unanswered(now, x); long > 0 && r.State != path.Down && r.State != path.Idle {
-		why := fmt.Sprintf("no handshake is answered for %v", long.Round(time.Second))
-		r.Why = strings.TrimPrefix(r.Why+"; "+why, "; ")
+		r.add(fmt.Sprintf("no handshake is answered for %v", long.Round(time.Second)))
+	}
+	if x.alone {
+		r.add("it reaches no other node of its own cluster")
 	}
 	return r
 }
+
+func (r *Report) add(why string) { r.Why = strings.TrimPrefix(r.Why+"; "+why, "; ") }
 
 // readings are read when metrics are scraped.
 func (p *Peering) readings() telemetry.PeeringReadings {
