@@ -194,5 +194,10 @@ type ClusterNodeTunnel struct {
 	Relays []string `json:"relays,omitempty"`
 }
 
+// IsPlaceholder reports whether a ClusterNode only claims the address in the mesh of a node whose object is made anew.
+func IsPlaceholder(s ClusterNodeSpec) bool {
+	return s.PublicKey == "" && (s.Overlay4 != "" || s.Overlay6 != "")
+}
+
 // ClusterNodeName is the name of a ClusterNode, and of its NodeConfig. A cluster's name has no dot.
 func ClusterNodeName(cluster, node string) string { return cluster + "." + node }

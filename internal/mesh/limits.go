@@ -18,6 +18,9 @@ const (
 	meshQuiet = 10 * time.Second
 	// meshGather is how long changes of members, paths and networks are collected into one plan.
 	meshGather = 100 * time.Millisecond
+	// linkSaid is how long a gateway says that it reaches no other node of its cluster, after it does again: each node
+	// that listens has been asked by then.
+	linkSaid = 3 * time.Second
 	// linkSteady is how long packets must pass through a node of a linked cluster again until it is preferred as before:
 	// what comes back and goes again does not move connections each time.
 	linkSteady = 15 * time.Second

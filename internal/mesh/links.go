@@ -22,6 +22,7 @@ type linked struct {
 	lost  map[lostBy]time.Time     // since when a gateway of the own cluster does not say so any longer; zero: it does
 	plan  reach.Plan
 	view  reach.View
+	alone said
 	doors map[string]bool // members that are watched also while there is no traffic, by id
 	// together are the other nodes of the own cluster, of a gateway: whether it reaches none of them has to be known soon.
 	together map[string]bool
@@ -87,9 +88,9 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 		}
 		last, known := l.down[n.Name]
 		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
-		n.Idle = m != nil && health[m.ID].Idle
-		n.Alone = m != nil && health[m.ID].Alone && n.Cluster != v.Self.Cluster
 		next.up[n.Name] = l.up[n.Name] || !n.Down
+		n.Idle = m == nil || health[m.ID].Idle || !next.up[n.Name] // it is not known yet whether packets pass
+		n.Alone = m != nil && health[m.ID].Alone
 		if (n.Down || n.Alone) && l.up[n.Name] {
 			next.down[n.Name] = time.Time{}
 		} else if last, is := backSince(last, now); !n.Down && known && is {
@@ -101,6 +102,7 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 		i := slices.IndexFunc(next.view.Nodes, func(n reach.Node) bool { return n.Name == v.Self })
 		next.view.Nodes[i].Lost = lost
 	}
+	next.isAlone(l.alone, now)
 	next.plan = reach.Decide(next.view)
 	return next
 }
@@ -116,6 +118,25 @@ func backSince(since, now time.Time) (time.Time, bool) {
 
 func isGateway(v reach.View) bool {
 	return slices.ContainsFunc(v.Nodes, func(n reach.Node) bool { return n.Name == v.Self && n.Gateway })
+}
+
+// isAlone notes whether this node, a gateway, reaches no other node of its cluster, or did not until a moment ago:
+// what is said for too short a time is heard by some nodes only, and both directions have to change at the same time.
+func (l *linked) isAlone(before said, now time.Time) {
+	switch {
+	case reach.Alone(l.view):
+		l.alone = said{is: true}
+	case before.is && before.until.IsZero():
+		l.alone = said{true, now.Add(linkSaid)}
+	case before.is && now.Before(before.until):
+		l.alone = before
+	}
+}
+
+// said is what this node says of itself, until a time; zero: it is so.
+type said struct {
+	is    bool
+	until time.Time
 }
 
 // found notes which clusters gateways of the own one have lost, and which they have found again not long ago. Nodes of
@@ -152,6 +173,9 @@ func (l linked) again() (at time.Time) {
 		for _, cluster := range n.Found {
 			sooner(l.lost[lostBy{n.Name, cluster}].Add(linkSteady))
 		}
+	}
+	if l.alone.is && !l.alone.until.IsZero() {
+		sooner(l.alone.until)
 	}
 	return at
 }

@@ -93,12 +93,30 @@ func TestAGatewayThatIsAlone(t *testing.T) {
 	}
 	v, members = linkedView("b")
 	down := map[string]topology.Health{"id-c": {Down: true}, "id-d": {Down: true}}
-	if l := (linked{}).look(v, members, down, now); !reach.Alone(l.view) {
-		t.Error("b is not alone")
+	l = linked{}.look(v, nil, nil, now)
+	for _, step := range []struct {
+		what   string
+		after  time.Duration
+		health map[string]topology.Health
+		want   bool
+	}{
+		{"it does not know yet whom it reaches", 0, down, false}, {"all are there", 0, nil, false}, {"none is", 0, down, true},
+		{"one is", time.Minute, map[string]topology.Health{"id-c": {Down: true}}, true},
+		{"for a moment", time.Minute + linkSaid - 1, nil, true}, {"for longer", time.Minute + linkSaid, nil, false},
+	} {
+		l = l.look(v, members, step.health, now.Add(step.after))
+		if l.alone.is != step.want {
+			t.Errorf("%s: it is alone: %v", step.what, l.alone.is)
+		}
+		if at := l.again(); step.after >= time.Minute && step.want && !at.Equal(now.Add(time.Minute+linkSaid)) {
+			t.Errorf("%s: again %v", step.what, at)
+		}
 	}
-	delete(down, "id-d")
-	if l := (linked{}).look(v, members, down, now); reach.Alone(l.view) {
-		t.Error("b is alone with d")
+	v, members = linkedView("d") // and its own nodes leave it as others do
+	l = linked{}.look(v, members, nil, now)
+	first = l.sends("10.1.0.0/24")
+	if l = l.look(v, members, map[string]topology.Health{"id-" + first: {Alone: true}}, now); l.sends("10.1.0.0/24") == first {
+		t.Errorf("d sends through %s, which is alone", first)
 	}
 }
 

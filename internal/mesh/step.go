@@ -12,7 +12,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
-	"github.com/tombolo-io/tombolo/internal/link/reach"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -230,7 +229,7 @@ func (s *state) follow(now time.Time, do *effects) {
 	}
 	s.judgePods(now, do)
 	in := s.plan(now)
-	do.plan, do.alone = &in, reach.Alone(s.linked.view)
+	do.plan, do.alone = &in, s.linked.alone.is
 	s.announce(do)
 	s.tunnels(do)
 }

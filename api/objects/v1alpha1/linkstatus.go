@@ -159,6 +159,9 @@ type TunnelStatus struct {
 	// Reason is why, for people.
 	// +kubebuilder:validation:MaxLength=512
 	Reason string `json:"reason,omitempty"`
+	// Alone says of a gateway that it reaches no other node of its own cluster, as it says itself: packets for those go
+	// through another one, if there is one.
+	Alone bool `json:"alone,omitempty"`
 	// Since is when the state began.
 	Since *metav1.Time `json:"since,omitempty"`
 }

@@ -37,6 +37,7 @@ type Cluster struct {
 	Pods, Services, Unlinked []netip.Prefix
 	Mapped                   []mapping.Range // as globalCIDRsMap has them
 	Nodes                    []Node
+	Gone                     bool   // it has no object: only what its nodes claim is looked at, and it is not accepted
 	Broken                   string // what of its object cannot be read; empty: nothing
 }
 
@@ -76,7 +77,9 @@ func Decide(clusters []Cluster) []Verdict {
 	}
 	d.pooled = slices.ContainsFunc(d.clusters, inPool)
 	for i := range d.clusters {
-		d.own(i)
+		if !d.clusters[i].Gone {
+			d.own(i)
+		}
 	}
 	d.settle()
 	d.doubled()
@@ -107,7 +110,7 @@ func (d *decision) verdict(i int) Verdict {
 	slices.Sort(v.Warnings)
 	switch {
 	case v.Reason != "":
-	case len(c.Pods)+len(c.Services)+len(c.Unlinked) == 0:
+	case c.Gone || len(c.Pods)+len(c.Services)+len(c.Unlinked) == 0:
 		v.Reason, v.Why = Unlearned, fmt.Sprintf("the ranges of cluster %s are not known yet", c.Name)
 	default:
 		v.Accepted, v.Reason, v.Holds = true, Distinct, holds(d.claims[i])

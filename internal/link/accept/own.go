@@ -63,7 +63,8 @@ func reserved(p netip.Prefix) string {
 func pool() netip.Prefix { return netip.MustParsePrefix("100.112.0.0/12") }
 
 func inPool(c Cluster) bool {
-	return slices.ContainsFunc(c.Nodes, func(n Node) bool { return slices.ContainsFunc(n.Overlay, pool().Contains) })
+	within := func(n Node) bool { return slices.ContainsFunc(n.Overlay, pool().Contains) }
+	return !c.Gone && slices.ContainsFunc(c.Nodes, within)
 }
 
 // own finds the claims of a cluster, and refuses what no other cluster is needed for.

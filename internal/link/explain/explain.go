@@ -21,6 +21,7 @@ const mostHops = 4
 type Tunnel struct {
 	State  string // up, relayed, down, unused
 	Reason string
+	Alone  bool // the peer reaches no other node of its cluster
 }
 
 // Facts is what is known.
@@ -218,9 +219,11 @@ func (f Facts) doubled(self, node reach.Name) string {
 
 // next is the node to which another one sends what is for an address.
 func (f Facts) next(self reach.Name, to netip.Addr) (reach.Name, bool) {
-	v := f.seenBy(self)
+	v := f.View
+	v.Self, v.Nodes = self, slices.Clone(v.Nodes)
 	for i, n := range v.Nodes {
-		v.Nodes[i].Alone = n.Gateway && n.Cluster != self.Cluster && reach.Alone(f.seenBy(n.Name))
+		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down" || f.doubled(self, n.Name) != ""
+		v.Nodes[i].Alone = f.Tunnels[self][n.Name].Alone
 	}
 	if lost := reach.Lost(v); len(lost) > 0 {
 		for i, n := range v.Nodes {
@@ -238,16 +241,6 @@ func (f Facts) next(self reach.Name, to netip.Addr) (reach.Name, bool) {
 		}
 	}
 	return best, bits >= 0
-}
-
-// seenBy is the view of a node.
-func (f Facts) seenBy(self reach.Name) reach.View {
-	v := f.View
-	v.Self, v.Nodes = self, slices.Clone(v.Nodes)
-	for i, n := range v.Nodes {
-		v.Nodes[i].Down = f.Tunnels[self][n.Name].State == "down" || f.doubled(self, n.Name) != ""
-	}
-	return v
 }
 
 // String is for people, a line for each step.

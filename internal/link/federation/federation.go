@@ -188,10 +188,9 @@ func (f *Federation) decideLocked() {
 	var said []roster.Said
 	clashes := map[string]error{}
 	for _, n := range judge(f.o.Self.Cluster, own, clusters, nodes) {
-		if n.placeholder() {
-			continue
+		if !n.placeholder() {
+			view.Nodes = append(view.Nodes, n.Node)
 		}
-		view.Nodes = append(view.Nodes, n.Node)
 		switch name := n.String(); {
 		case n.Cluster == f.o.Self.Cluster:
 		case n.Doubled != "":
@@ -199,6 +198,7 @@ func (f *Federation) decideLocked() {
 			if f.clashes[name] == nil {
 				f.tell(clashes[name])
 			}
+		case n.placeholder():
 		case n.accepted: // of others nothing is taken, no endpoints either
 			said = append(said, n.said)
 		}

@@ -34,7 +34,9 @@ func Read(clusters, nodes []json.RawMessage) (v reach.View, problems []string) {
 		stated = append(stated, n)
 	}
 	for _, n := range judge("", nil, known, stated) {
-		v.Nodes = append(v.Nodes, n.Node)
+		if !n.placeholder() {
+			v.Nodes = append(v.Nodes, n.Node)
+		}
 		if n.Doubled != "" {
 			problems = append(problems, fault.From(refused(v1alpha1.KindClusterNode, n.String(), "%s", n.Doubled)).Explain())
 		}

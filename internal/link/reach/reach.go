@@ -58,7 +58,7 @@ type Node struct {
 	Down    bool           // no packets pass between it and the node that looks
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
 	Idle    bool           // whether packets pass is not known: none have to
-	Alone   bool           // it reaches no other node of its cluster, as it says; of one of another cluster
+	Alone   bool           // it reaches no other node of its cluster, as it says
 	Doubled string         // why it does not count: it has what is of another cluster
 	// Lost are clusters that it does not reach; known of gateways of the cluster of the node that looks.
 	Lost []string

@@ -59,4 +59,5 @@ type Peer struct {
 	SAs             []SA          // its tunnels of IPsec
 	State           string        // Up and so on
 	Reason          string        // of the state, for people
+	Alone           bool          // it reaches no other node of its cluster, as it says
 }

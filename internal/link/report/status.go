@@ -31,6 +31,7 @@ type Tunnel struct {
 	Engine string    `json:"engine,omitempty"`
 	State  string    `json:"state"`
 	Reason string    `json:"reason,omitempty"`
+	Alone  bool      `json:"alone,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // by the second, in UTC
 }
 
@@ -55,6 +56,7 @@ func Has(f Facts, before Status, generation int64, now time.Time) Status {
 	}
 	for _, p := range others(f.Peers) {
 		t := Tunnel{Peer: p.Name, Engine: f.Engine.String(), State: p.State, Reason: cut(p.Reason, mostReason),
+			Alone: p.Alone,
 			Since: now.UTC().Truncate(time.Second)}
 		if last, ok := since[t.Peer]; ok && last.State == t.State {
 			t.Since = last.Since
@@ -87,8 +89,8 @@ func News(before, now Status) bool {
 	}
 	for i, t := range now.Tunnels {
 		last := before.Tunnels[i]
-		if last.Peer != t.Peer || last.State != t.State && (last.State != Unused && last.State != Up ||
-			t.State != Unused && t.State != Up) {
+		well := (last.State == Unused || last.State == Up) && (t.State == Unused || t.State == Up)
+		if last.Peer != t.Peer || last.Alone != t.Alone || last.State != t.State && !well {
 			return true
 		}
 	}

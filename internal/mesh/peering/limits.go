@@ -21,6 +21,8 @@ const (
 	peeringLook = time.Second
 	// peeringTogether is how often peers are asked together at most.
 	peeringTogether = time.Second
+	// peeringAlone is how long a peer is alone, or not, until it may be heard to be otherwise.
+	peeringAlone = time.Second
 	// peeringSoon is how often WireGuard is asked during the first handshake with a peer: a little
 	// later it may report another address of a peer without probes.
 	peeringSoon = 100 * time.Millisecond

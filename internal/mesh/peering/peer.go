@@ -67,8 +67,9 @@ type peer struct {
 	missedByPeer time.Time // when the peer last said that we answer none of its own
 	lookAt       time.Time // when its traffic is looked at next
 	unsent       error
-	doubt        bool   // the path in use has missed a ping
-	alone        bool   // it reaches no other node of its cluster, as it says
+	doubt        bool // the path in use has missed a ping
+	alone        bool // it reaches no other node of its cluster, as it says
+	aloneAt      time.Time
 	certifiedAs  string // name of the certificate by which a hub has led a probe of its key
 
 	touched bool

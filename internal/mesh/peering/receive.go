@@ -125,7 +125,9 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	}
 	switch {
 	case m.Ping != nil:
-		x.says(p, m.Ping.Alone)
+		if m.Ping.Alone != x.alone { // a ping may be an old one, and the answer to ours is not
+			x.path.Ask(now)
+		}
 		x.path.Heard(now, a.via, m.Ping.Wanted)
 		if m.Ping.Wanted {
 			p.noteDemand(now, l)
@@ -140,7 +142,7 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 		if !x.path.Pong(now, a.via, m.Pong.ID) {
 			return false, "unasked"
 		}
-		x.says(p, m.Pong.Alone)
+		x.says(p, now, m.Pong.Alone)
 		if m.Pong.Wanted {
 			p.noteDemand(now, l)
 		}
@@ -158,10 +160,11 @@ func (p *Peering) heed(a arrival, l *link, secret int, m disco.Message) (wants b
 	return x.path.Wants(now), ""
 }
 
-// says notes whether the peer is alone, as it says. The caller holds mu.
-func (x *peer) says(p *Peering, alone bool) {
-	if x.alone != alone {
-		x.alone = alone
+// says notes whether the peer is alone, as it says: what changes without an end is heard once in a while. The caller
+// holds mu.
+func (x *peer) says(p *Peering, now time.Time, alone bool) {
+	if x.alone != alone && !recent(x.aloneAt, now, peeringAlone) {
+		x.alone, x.aloneAt = alone, now
 		p.health.Store(true)
 		p.news.Ring()
 	}

@@ -28,6 +28,7 @@ type Report struct {
 	Patient        bool  // it stays longer with a preshared key than the peer does
 	Unsent         error // why the kernel last refused to send
 	Problem        error // it is no peer, for this reason
+	Alone          bool  // it reaches no other node of its cluster, as it says
 	Apart          bool  // for another engine than this node's
 }
 
@@ -70,7 +71,7 @@ func (p *Peering) reportOf(now time.Time, x *peer) Report {
 	if long := p.unanswered(now, x); long > 0 && r.State != path.Down && r.State != path.Idle {
 		r.add(fmt.Sprintf("no handshake is answered for %v", long.Round(time.Second)))
 	}
-	if x.alone {
+	if r.Alone = x.alone; r.Alone {
 		r.add("it reaches no other node of its own cluster")
 	}
 	return r

@@ -88,7 +88,7 @@ func addTunnels(f *explain.Facts, raw json.RawMessage) {
 	}
 	tunnels := map[reach.Name]explain.Tunnel{}
 	for _, t := range o.Status.Tunnels {
-		tunnels[nameOf(t.Peer)] = explain.Tunnel{State: t.State, Reason: t.Reason}
+		tunnels[nameOf(t.Peer)] = explain.Tunnel{State: t.State, Reason: t.Reason, Alone: t.Alone}
 	}
 	f.Tunnels[nameOf(o.Metadata.Name)] = tunnels
 }

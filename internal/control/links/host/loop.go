@@ -71,7 +71,8 @@ func (l *loop) pass(parent context.Context) bool {
 			return false
 		}
 	}
-	verdicts := accept.Decide(inputs(clusters.Items, nodes.Items))
+	in := inputs(clusters.Items, nodes.Items)
+	verdicts := accept.Decide(in)
 	l.told.Seconds.Observe(time.Since(began).Seconds())
 	refused, warnings, fine := 0, 0, true
 	said := see(nodes.Items)
@@ -79,7 +80,7 @@ func (l *loop) pass(parent context.Context) bool {
 		l.log.Warn("the number of nodes cannot be bounded", broken(err)...)
 		fine = false
 	}
-	for i, v := range verdicts {
+	for i, v := range verdicts[:len(clusters.Items)] {
 		c := &clusters.Items[i]
 		warnings += len(v.Warnings)
 		if !v.Accepted && v.Reason != accept.Unlearned {
@@ -99,7 +100,7 @@ func (l *loop) pass(parent context.Context) bool {
 			l.say(c.DeepCopy(), tell.warning, tell.reason, tell.note)
 		}
 	}
-	if !l.order(ctx, nodes.Items, marks(clusters.Items, verdicts, nodes.Items)) {
+	if !l.order(ctx, nodes.Items, marks(in, verdicts, nodes.Items)) {
 		fine = false
 	}
 	l.told.Clusters.Set(float64(len(clusters.Items)))

@@ -12,7 +12,7 @@ const mostMark = 256
 
 // marks are those that have to be written on nodes that lost to earlier ones: what they claim is not theirs later
 // either, when the other one is made anew. One that is there stays as it is.
-func marks(clusters []objects.Cluster, verdicts []accept.Verdict, nodes []objects.ClusterNode) (out []annotation) {
+func marks(clusters []accept.Cluster, verdicts []accept.Verdict, nodes []objects.ClusterNode) (out []annotation) {
 	due := map[string]map[string]string{} // of clusters, why nodes are marked
 	for i, v := range verdicts {
 		due[clusters[i].Name] = v.Mark

@@ -36,7 +36,7 @@ func TestMarks(t *testing.T) {
 		wrote = append(wrote, o.GetName()+" "+string(data))
 		return err
 	})
-	all := marks(clusters, verdicts, nodes)
+	all := marks(inputs(clusters, nil), verdicts, nodes)
 	if changed, err := x.annotate(t.Context(), all); changed || err != nil || len(wrote) != 2 {
 		t.Fatal(changed, err, wrote)
 	}
@@ -49,11 +49,33 @@ func TestMarks(t *testing.T) {
 		name := fmt.Sprint("n", i)
 		nodes, verdicts[1].Mark[name] = append(nodes, node("b", name, "")), "it lost"
 	}
-	if n := len(marks(clusters, verdicts, nodes)); n != mostNoted {
+	if n := len(marks(inputs(clusters, nil), verdicts, nodes)); n != mostNoted {
 		t.Errorf("%d in one pass", n)
 	}
 	was, is := node("b", "m", ""), node("b", "m", "it lost")
 	if same(&was, &is) || !slices.Equal([]string{inputs(clusters, []objects.ClusterNode{is})[1].Nodes[0].Marked}, []string{"it lost"}) {
 		t.Error("a mark is not read")
+	}
+}
+
+// TestMarksOfNobody: a node whose Cluster is gone, or has not come yet, is marked if it claims what is another one's, and
+// keeps nothing from anybody.
+func TestMarksOfNobody(t *testing.T) {
+	a, c := object("a"), object("c")
+	a.Status.PodCIDRs = []objects.LearnedRange{{CIDR: "10.1.0.0/16"}}
+	c.Status.PodCIDRs = []objects.LearnedRange{{CIDR: "10.2.0.0/16"}}
+	node := func(cluster, order, pods string) objects.ClusterNode {
+		n := came(cluster+".m", "7", order)
+		n.Spec.ClusterName, n.Spec.NodeName, n.Spec.Overlay6, n.Spec.PodCIDRs = cluster, "m", "fd00::1", []string{pods}
+		return n
+	}
+	nodes := []objects.ClusterNode{node("a", "1", "10.1.1.0/24"), node("b", "2", "10.2.0.0/16")}
+	in := inputs([]objects.Cluster{a, c}, nodes)
+	verdicts := accept.Decide(in)
+	if all := marks(in, verdicts, nodes); len(all) != 1 || all[0].node.Name != "b.m" {
+		t.Errorf("marked: %+v", all)
+	}
+	if !verdicts[0].Accepted || !verdicts[1].Accepted || verdicts[2].Accepted || len(verdicts[0].Warnings)+len(verdicts[1].Warnings) > 0 {
+		t.Errorf("%+v", verdicts)
 	}
 }

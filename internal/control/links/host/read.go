@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
 
-// inputs are what is decided about: clusters in the order of their objects, with their nodes. A node without a Cluster
-// is nobody's.
+// inputs are what is decided about: clusters in the order of their objects, with their nodes, and then those that only
+// have nodes.
 func inputs(clusters []objects.Cluster, nodes []objects.ClusterNode) []accept.Cluster {
 	out, at := make([]accept.Cluster, len(clusters)), make(map[string]int, len(clusters))
 	for i := range clusters {
@@ -26,11 +26,15 @@ func inputs(clusters []objects.Cluster, nodes []objects.ClusterNode) []accept.Cl
 		at[clusters[i].Name] = i
 	}
 	for i := range nodes {
-		if k, there := at[nodes[i].Spec.ClusterName]; there {
-			n, broken := node(&nodes[i])
-			out[k].Nodes = append(out[k].Nodes, n)
-			note(&out[k], broken)
+		name := nodes[i].Spec.ClusterName
+		k, there := at[name]
+		if !there {
+			k = len(out)
+			out, at[name] = append(out, accept.Cluster{Name: name, Gone: true}), k
 		}
+		n, broken := node(&nodes[i])
+		out[k].Nodes = append(out[k].Nodes, n)
+		note(&out[k], broken)
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/link/invite"
@@ -91,7 +92,7 @@ func listed(c objects.Cluster, nodes []objects.ClusterNode, now time.Time) invit
 	var heard time.Time
 	var unready, down []string
 	for _, n := range nodes {
-		if n.Spec.ClusterName != c.Name {
+		if n.Spec.ClusterName != c.Name || v1alpha1.IsPlaceholder(n.Spec) {
 			continue
 		}
 		out.Nodes.Of++

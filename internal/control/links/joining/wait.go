@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/link/invite"
 )
@@ -67,6 +68,7 @@ func seen(ctx context.Context, here, host *place, o invite.JoinOrder) (out invit
 	others := map[string]bool{}
 	for _, n := range nodes.Items {
 		switch of := n.Spec.ClusterName; {
+		case v1alpha1.IsPlaceholder(n.Spec):
 		case of == o.Cluster:
 			out.Nodes++
 			out.Tunnels = append(out.Tunnels, n.Status.Tunnels)

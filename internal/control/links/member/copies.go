@@ -29,7 +29,7 @@ const (
 //
 //	cluster: the own one
 func copied(there, own linked, cluster string) (out []change) {
-	waits := map[string]bool{}
+	waits, anew := map[string]bool{}, map[string]bool{}
 	for name, want := range there.clusters {
 		have := own.clusters[name]
 		if have == nil {
@@ -51,6 +51,11 @@ func copied(there, own linked, cluster string) (out []change) {
 		if have == nil {
 			have = &objects.ClusterNode{}
 		}
+		if isCopy(have) && have.UID != want.UID && renamed(have.Spec, want.Spec) { // the original was made anew
+			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
+			anew[want.Spec.ClusterName] = true
+			continue
+		}
 		status := want.Status
 		if was := have.Status; want.Spec.ClusterName != cluster {
 			was.Engine, was.EngineReason, was.Tunnels, was.Conditions = status.Engine, status.EngineReason, status.Tunnels,
@@ -70,6 +75,9 @@ func copied(there, own linked, cluster string) (out []change) {
 		}
 	}
 	for name, have := range own.nodes {
+		if v1alpha1.IsPlaceholder(have.Spec) && anew[have.Spec.ClusterName] {
+			continue // it is needed until the copy of the node is made anew too
+		}
 		if there.nodes[name] == nil && isCopy(have) && !waits[cluster] && !waits[have.Spec.ClusterName] {
 			out = append(out, change{kind: v1alpha1.KindClusterNode, name: name, remove: have.UID})
 		}

@@ -184,6 +184,7 @@ func (l *loop) state(ctx context.Context, all linked) (time.Duration, error) {
 	}
 	s := share.Decide(*f)
 	l.told.cluster, l.told.engine, l.told.health = l.cfg.Cluster, of.Spec.Engine, l.reports.of()
+	l.told.see(all, f.Now)
 	changes, soon := stated(l.told, s, all, f.Now)
 	if c, differs := clusterStatus(s, around, of, f.Now); differs {
 		changes = append(changes, c)

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
@@ -44,12 +47,13 @@ type replacement struct {
 // changes are the next ones of a replacement. again is when to look again; 0: when something changes. keep says that
 // the placeholder stays.
 //
+//	rivals: the claims of other clusters
 //	room: whether the cluster may have a further object
-func (r replacement) changes(by telling, there linked, room bool, now time.Time) (out []change, again time.Duration,
-	keep bool) {
+func (r replacement) changes(by telling, rivals func() rivals, room bool, now time.Time) (out []change,
+	again time.Duration, keep bool) {
 	p := r.placeholder
 	if is := r.have.UID != ""; !is || !renamed(r.have.Spec, r.want) {
-		if p == nil || is && (first(r.have, there) || waited(r.have, now)) {
+		if p == nil || is && (rivals().first(r.have) || by.waited(r.have, now)) {
 			return nil, 0, false
 		}
 		return nil, placeholderAgain, true
@@ -73,21 +77,71 @@ func (r replacement) changes(by telling, there linked, room bool, now time.Time)
 			c.annotations = map[string]string{objects.AnnotationVersion: by.version}
 		}
 		return []change{c}, placeholderAgain, true
-	case first(p, there) || waited(p, now):
+	case rivals().first(p) || by.waited(p, now):
 		return []change{remove}, placeholderAgain, true
 	}
 	return nil, placeholderAgain, true
 }
 
-func waited(o *objects.ClusterNode, now time.Time) bool {
-	return now.After(o.CreationTimestamp.Add(placeholderWait))
+// waited reports whether an object has been there for so long that nothing is waited for any more. The time is this
+// cluster's own: the clocks of both may differ.
+func (by telling) waited(o *objects.ClusterNode, now time.Time) bool {
+	since, known := by.seen[o.UID]
+	return known && now.Sub(since) > placeholderWait
+}
+
+// see notes since when the objects are there that take part in replacements.
+func (by *telling) see(there linked, now time.Time) {
+	next := map[types.UID]time.Time{}
+	for _, n := range there.nodes {
+		if n.Spec.ClusterName != by.cluster || !v1alpha1.IsPlaceholder(n.Spec) {
+			continue
+		}
+		note := func(o *objects.ClusterNode) {
+			if next[o.UID] = now; !by.seen[o.UID].IsZero() {
+				next[o.UID] = by.seen[o.UID]
+			}
+		}
+		note(n)
+		for _, of := range there.nodes {
+			if of.Spec.ClusterName == by.cluster && placeholderOf(of.Spec.NodeName) == n.Spec.NodeName {
+				note(of)
+			}
+		}
+	}
+	by.seen = next
+}
+
+// rivals are the claims of other clusters, by what they claim.
+type rivals struct {
+	keys      map[string][]doubled.Claim
+	addresses map[netip.Addr][]doubled.Claim
+}
+
+func rivalsOf(cluster string, there linked) rivals {
+	out := rivals{map[string][]doubled.Claim{}, map[netip.Addr][]doubled.Claim{}}
+	for _, n := range there.nodes {
+		if n.Spec.ClusterName == cluster {
+			continue
+		}
+		c := claimOf(n)
+		out.keys[c.Key] = append(out.keys[c.Key], c)
+		for _, a := range c.Addresses {
+			out.addresses[a] = append(out.addresses[a], c)
+		}
+	}
+	return out
 }
 
 // first reports whether an object is known to come before what other clusters claim of it, whatever else goes.
-func first(o *objects.ClusterNode, there linked) bool {
+func (r rivals) first(o *objects.ClusterNode) bool {
 	c := claimOf(o)
-	for _, other := range there.nodes {
-		if other.Spec.ClusterName != o.Spec.ClusterName && !doubled.Before(c, claimOf(other)) {
+	all := r.keys[c.Key]
+	for _, a := range c.Addresses {
+		all = slices.Concat(all, r.addresses[a])
+	}
+	for _, other := range all {
+		if !doubled.Before(c, other) {
 			return false
 		}
 	}

@@ -41,9 +41,11 @@ func TestPlaceholder(t *testing.T) {
 	}
 	s := share.Shared{Nodes: []share.Stated{{Ready: true, ClusterNodeSpec: withKey("k2")}}}
 	told := map[string]time.Time{"a.x": now}
+	by := telling{cluster: "a", heard: told}
 	is := func(what, want string, soon bool, at time.Time) {
 		t.Helper()
-		changes, again := stated(telling{cluster: "a", heard: told}, s, there, at)
+		by.see(there, at)
+		changes, again := stated(by, s, there, at)
 		if got := said(changes); got != want || again != 0 != soon {
 			t.Errorf("%s: %q, again in %v, want %q", what, got, again, want)
 		}
@@ -52,12 +54,14 @@ func TestPlaceholder(t *testing.T) {
 	other := withKey("k9")
 	other.ClusterName, other.NodeName = "b", "y"
 	put("a.x", "h", "1", "", withKey("k1"))
+	there.nodes["a.x"].CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 	is("it begins", "ClusterNode a."+name+" spec", true, now)
 	spec := v1alpha1.ClusterNodeSpec{ClusterName: "a", NodeName: name,
 		ClusterNodeTunnel: v1alpha1.ClusterNodeTunnel{Overlay6: "fd00::1"}}
 	p := put("a."+name, "p", "", "", spec)
 	is("the order of the placeholder is not noted", "", true, now)
 	is("nor within half a minute", "ClusterNode a.x remove h", true, now.Add(placeholderWait+1))
+	by.seen = nil
 	p.Annotations[objects.AnnotationOrder] = "5"
 	waits := put("b.y", "w", "4", "", other)
 	is("another one came before", "", true, now)

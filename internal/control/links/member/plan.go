@@ -5,6 +5,7 @@ package member
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,6 +38,8 @@ type telling struct {
 	// object.
 	heard, told map[string]time.Time
 	health      map[string]health // likewise; nil: it is not known yet
+	// seen is since when objects are there that take part in a replacement.
+	seen map[types.UID]time.Time
 }
 
 // stated is what is to be changed at the host cluster, so that it has what a cluster states about its nodes. again is
@@ -44,6 +47,7 @@ type telling struct {
 func stated(by telling, s share.Shared, there linked, now time.Time) (out []change, again time.Duration) {
 	wanted := map[string]bool{}
 	every, passed, room := reportEvery(len(s.Nodes)), 0, room(by.cluster, there)
+	rivals := sync.OnceValue(func() rivals { return rivalsOf(by.cluster, there) })
 	for _, n := range s.Nodes {
 		name := v1alpha1.ClusterNodeName(by.cluster, n.NodeName)
 		placeholder := v1alpha1.ClusterNodeName(by.cluster, placeholderOf(n.NodeName))
@@ -51,13 +55,14 @@ func stated(by telling, s share.Shared, there linked, now time.Time) (out []chan
 		c := change{kind: v1alpha1.KindClusterNode, name: name}
 		have := there.nodes[name]
 		if have == nil && room <= 0 { // it would be refused
+			wanted[placeholder] = true
 			continue
 		}
 		if have == nil {
 			have, room = &objects.ClusterNode{}, room-1
 		}
 		r := replacement{by.cluster, n.NodeName, have, n.ClusterNodeSpec, there.nodes[placeholder]}
-		next, soon, keep := r.changes(by, there, room > 0, now)
+		next, soon, keep := r.changes(by, rivals, room > 0, now)
 		if len(next) > 0 && !removes(next[0]) {
 			room--
 		}

@@ -145,6 +145,24 @@ func TestCopied(t *testing.T) {
 }
 
 // TestCopiedCreation: copies say since when the host cluster has a node.
+// TestCopiedAnew: a copy whose original was made anew while nobody looked is removed, since its key does not change, and
+// the copy of a placeholder stays until then.
+func TestCopiedAnew(t *testing.T) {
+	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "c", true)
+	own.put("a", placeholderOf("x"), "p", true)
+	there.nodes["a.x"].Spec.PublicKey, own.nodes["a.x"].Spec.PublicKey = "k2", "k1"
+	own.nodes["a."+placeholderOf("x")].Spec.Overlay6 = "fd00::1"
+	got := said(copied(there, own, "b"))
+	if !strings.HasSuffix(got, "ClusterNode a.x remove c2") || strings.Contains(got, "placeholder") {
+		t.Errorf("%q", got)
+	}
+	delete(own.nodes, "a.x")
+	if got := said(copied(there, own, "b")); !strings.Contains(got, "ClusterNode a.x spec, ") ||
+		!strings.HasSuffix(got, "ClusterNode a."+placeholderOf("x")+" remove p2") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestCopiedCreation(t *testing.T) {
 	there, own := nothing().put("a", "x", "h", false), nothing().put("a", "x", "o", true)
 	there.nodes["a.x"].CreationTimestamp = metav1.NewTime(time.Unix(10_000, 0))
