@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Conn is a connection by GRPC. The protocol has no end of one direction: Close ends both, and so does the target's end.
+// Conn is a connection by GRPC. The protocol has no end of one direction: Close ends both, and so does the target's
+// end.
 type Conn struct {
 	tunnel *tunnel
 	closed atomic.Bool

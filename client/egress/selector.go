@@ -32,14 +32,17 @@ type Selector struct {
 	// Trace, if set, returns the W3C traceparent and tracestate of a dial from its context, unless client.WithTrace
 	// has set them.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
-	// Observe, if set, is called at the start of each dial, for metrics and traces. The dial has the context that it
-	// returns, and calls done at its end. Package egressmetrics has kube-apiserver's metrics.
-	Observe func(ctx context.Context, d Dial) (of context.Context, done func(Stage, error))
+	// Observe, if set, is called at the start of each dial, for metrics and spans. Package egressmetrics has
+	// kube-apiserver's metrics.
+	Observe Observer
 	// Timeout bounds a dial in addition to its context; 0 is 40s, and 30s of a direct one.
 	Timeout time.Duration
 
 	ways map[string]*way
 }
+
+// Observer sees a dial begin. The dial has the context that it returns, and calls done at its end.
+type Observer func(ctx context.Context, d Dial) (of context.Context, done func(Stage, error))
 
 // Dial is a dial as an observer sees it.
 type Dial struct {
@@ -76,11 +79,11 @@ func Load(file string) (*Selector, error) {
 		return nil, asError(fault.New(fault.CodeConfig, "the egress configuration cannot be read").Because(err))
 	}
 	routes, doc := parse(file, data)
-	s := &Selector{ways: map[string]*way{}}
+	s, readable := &Selector{ways: map[string]*way{}}, problems(doc) == nil
 	for network, r := range routes {
 		w := &way{route: r}
 		s.ways[network] = w
-		if w.transport == transportTCP && problems(doc) == nil {
+		if w.transport == transportTCP && readable {
 			if _, err := w.config(); err != nil {
 				doc.Add(w.at, "%v", fault.From(err))
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/packet"
 )
 
-// sender is the body of a stream's request: net/http reads from it what is sent. It ends after CLOSE_REQ or DIAL_CLS, or
-// when the stream has ended.
+// sender is the body of a stream's request: net/http reads from it what is sent. It ends after CLOSE_REQ or DIAL_CLS,
+// or when the stream has ended.
 type sender struct {
 	from      net.Conn // what the caller writes
 	target    string
