@@ -3,6 +3,7 @@
 package egress_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,9 +13,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,4 +223,39 @@ func TestTheHubsFrontend(t *testing.T) {
 		t.Error(err)
 	}
 	<-at.Done() // the hub's dial has ended too
+}
+
+// TestAProxyThatEndsBothDirections at once, as those other than a hub do, has ended the connection in an orderly way.
+func TestAProxyThatEndsBothDirections(t *testing.T) {
+	path := filepath.Join(runtest.Dir(t), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\nhello")
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-over })
+	d := cluster(t, load(t, "v1beta1", fmt.Sprintf("{proxyProtocol: HTTPConnect, transport: {uds: {udsName: %q}}}", path)))
+	conn, err := d.DialContext(runtest.Within(t), "tcp", "a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	<-over
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, ok := conn.(interface{ CloseWrite() error }); !ok {
+		t.Error("it cannot end one direction")
+	}
 }
