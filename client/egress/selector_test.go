@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"math/big"
 	"net"
@@ -257,5 +258,82 @@ func TestAProxyThatEndsBothDirections(t *testing.T) {
 	}
 	if _, ok := conn.(interface{ CloseWrite() error }); !ok {
 		t.Error("it cannot end one direction")
+	}
+}
+
+// TestTheNameOfAProxy is that of the file, else that of the URL; a proxy need not be a hub.
+func TestTheNameOfAProxy(t *testing.T) {
+	dir := t.TempDir()
+	certificate, _ := certified(t, dir, "proxy")
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect && r.Host == "a:1" {
+			w.WriteHeader(http.StatusOK)
+		}
+	})}
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(ln) }()
+	t.Cleanup(func() { web.Close(); <-served })
+	for name, fine := range map[string]bool{"": false, "other": false, "proxy": true} {
+		d := cluster(t, load(t, "v1beta1", fmt.Sprintf("{proxyProtocol: HTTPConnect, transport: {tcp: {url: \"https://localhost:%s\", tlsConfig: {caBundle: %q, clientKey: %q, clientCert: %q, tlsServerName: %q}}}}",
+			port, filepath.Join(dir, "proxy.crt"), filepath.Join(dir, "proxy.key"), filepath.Join(dir, "proxy.crt"), name)))
+		conn, err := d.DialContext(runtest.Within(t), "tcp", "a:1")
+		if fine != (err == nil) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+}
+
+// TestADialEndsWithItsContext where nothing answers: not the handshake, not the request.
+func TestADialEndsWithItsContext(t *testing.T) {
+	dir := runtest.Dir(t)
+	certified(t, dir, "proxy")
+	for name, c := range map[string]struct{ network, version, connection string }{
+		"grpc, uds":    {"unix", "v1beta1", "{proxyProtocol: GRPC, transport: {uds: {udsName: ADDRESS}}}"},
+		"grpc, tls":    {"tcp", "v1alpha1", "{type: grpc, url: 'grpc://ADDRESS', clientKeyFile: DIR/proxy.key, clientCertFile: DIR/proxy.crt}"},
+		"connect, uds": {"unix", "v1beta1", "{proxyProtocol: HTTPConnect, transport: {uds: {udsName: ADDRESS}}}"},
+		"connect, tls": {"tcp", "v1alpha1", "{type: http-connect, url: 'https://ADDRESS', clientKeyFile: DIR/proxy.key, clientCertFile: DIR/proxy.crt}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := "127.0.0.1:0"
+			if c.network == "unix" {
+				address = filepath.Join(dir, name[:4])
+			}
+			ln, err := net.Listen(c.network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			came, over := make(chan net.Conn, 1), make(chan struct{})
+			go func() {
+				defer close(over)
+				if conn, err := ln.Accept(); err == nil {
+					conn.Read(make([]byte, 1)) // it has begun
+					came <- conn
+				}
+			}()
+			t.Cleanup(func() { ln.Close(); <-over })
+			s := load(t, c.version, strings.NewReplacer("ADDRESS", ln.Addr().String(), "DIR", dir).Replace(c.connection))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ours, failed := errors.New("the work is over"), make(chan error, 1)
+			go func() { _, err := cluster(t, s).DialContext(ctx, "tcp", "a:1"); failed <- err }()
+			conn := <-came
+			cancel(ours)
+			err = <-failed
+			conn.Close()
+			var e *client.Error
+			if !errors.As(err, &e) || e.Code != "dial_canceled" || !errors.Is(err, ours) || !errors.Is(err, context.Canceled) {
+				t.Errorf("%#v", err)
+			}
+		})
 	}
 }
