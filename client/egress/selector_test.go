@@ -325,7 +325,8 @@ func TestADialEndsWithItsContext(t *testing.T) {
 			s := load(t, c.version, strings.NewReplacer("ADDRESS", ln.Addr().String(), "DIR", dir).Replace(c.connection))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ours, failed := errors.New("the work is over"), make(chan error, 1)
-			go func() { _, err := cluster(t, s).DialContext(ctx, "tcp", "a:1"); failed <- err }()
+			d := cluster(t, s)
+			go func() { _, err := d.DialContext(ctx, "tcp", "a:1"); failed <- err }()
 			conn := <-came
 			cancel(ours)
 			err = <-failed
