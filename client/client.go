@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 // Dialer dials targets in one cluster. Its fields must not change once it is in use. The
@@ -241,12 +242,13 @@ func (c *Conn) ask(target, lines string) error {
 	text, err := io.ReadAll(io.LimitReader(c.buf, length))
 	refused := &Error{Code: res.Header.Get("Tombolo-Fault"), Status: res.StatusCode,
 		Reason: strings.TrimSpace(string(text))}
+	if refused.Code == "" { // its text is anybody's
+		refused.Code = string(fault.CodeHubAway)
+		refused.Reason = untrusted.Text(strings.TrimSpace(res.Status+" "+refused.Reason), limit.FaultText) +
+			", said by what is no hub"
+	}
 	if err != nil || refused.Reason == "" {
 		refused.Reason = res.Status
-	}
-	if refused.Code == "" {
-		refused.Code = string(fault.CodeHubAway)
-		refused.Reason = "the server is not a hub: " + res.Status
 	}
 	return refused
 }

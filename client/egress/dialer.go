@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 
 	"github.com/tombolo-io/tombolo/client"
 	"github.com/tombolo-io/tombolo/client/internal/request"
@@ -76,7 +77,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, S
 		conn, err := d.connect.DialContext(ctx, network, address)
 		var e *client.Error
 		if errors.As(err, &e) {
-			return nil, failed(err, e.Asked), e
+			return nil, failed(err, e.Asked), refusedBy(e)
 		}
 		if d.way.transport == transportUDS {
 			conn = forgiving{conn.(*client.Conn)}
@@ -91,6 +92,17 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, S
 		return nil, StageConnect, asError(fault.New(fault.CodeRequest, "the destination cannot be read").Because(err))
 	}
 	return d.grpc(ctx, address)
+}
+
+// refusedBy gives a refusal by a proxy that is no hub, which has a status alone, the code of a dial.
+func refusedBy(e *client.Error) *client.Error {
+	if e.Status != 0 && e.Code == string(fault.CodeHubAway) {
+		e.Code = string(fault.CodeDialUnreachable)
+		if e.Status == http.StatusGatewayTimeout {
+			e.Code = string(fault.CodeDialTimeout)
+		}
+	}
+	return e
 }
 
 func failed(err error, asked bool) Stage {

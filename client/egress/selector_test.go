@@ -274,8 +274,13 @@ func TestTheNameOfAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodConnect && r.Host == "a:1" {
+		switch r.Host {
+		case "a:1":
 			w.WriteHeader(http.StatusOK)
+		case "late:1":
+			http.Error(w, "no answer", http.StatusGatewayTimeout)
+		default:
+			http.Error(w, "no agent\u202e", http.StatusInternalServerError)
 		}
 	})}
 	served := make(chan error, 1)
@@ -290,6 +295,15 @@ func TestTheNameOfAProxy(t *testing.T) {
 		}
 		if err == nil {
 			conn.Close()
+		}
+		for address, want := range map[string]client.Error{
+			"late:1": {Code: "dial_timeout", Reason: "504 Gateway Timeout no answer, said by what is no hub", Asked: true, Status: 504},
+			"no:1":   {Code: "dial_unreachable", Reason: "500 Internal Server Error no agent?, said by what is no hub", Asked: true, Status: 500},
+		} {
+			var e *client.Error
+			if _, err := d.DialContext(runtest.Within(t), "tcp", address); fine && (!errors.As(err, &e) || *e != want) {
+				t.Errorf("%s: %#v", address, err)
+			}
 		}
 	}
 }
