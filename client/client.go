@@ -8,20 +8,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"maps"
 	"math"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/tombolo-io/tombolo/client/internal/pemfiles"
+	"github.com/tombolo-io/tombolo/client/internal/request"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
-	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 )
 
 // Dialer dials targets in one cluster. Its fields must not change once it is in use. The
@@ -33,6 +31,10 @@ type Dialer struct {
 	// Certificate, Key and CA are files in PEM, as 'tombolo egress-config CLUSTER
 	// --mode connect-tls' and 'tombolo certificate issue' write them.
 	Certificate, Key, CA string
+
+	// TLS, if set, returns the configuration of a handshake with what is at Hub, instead of Certificate, Key and CA: it
+	// decides whom to trust, who need not be a hub.
+	TLS func() (*tls.Config, error)
 
 	// Socket is the path of a cluster's socket of protocol connect, instead of Hub and its files.
 	Socket string
@@ -46,6 +48,9 @@ type Dialer struct {
 	// not contain secrets, and no decision depends on it. WithMetadata adds to it.
 	Metadata map[string]string
 
+	// Header are headers of every dial for what serves it, whose names begin with X-. A hub ignores them.
+	Header map[string]string
+
 	// Trace, if set, returns the W3C traceparent and tracestate of a dial from its
 	// context, unless WithTrace has set them.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
@@ -53,8 +58,7 @@ type Dialer struct {
 	// Timeout bounds a dial in addition to its context; 0 is 40s.
 	Timeout time.Duration
 
-	mu      sync.Mutex
-	files   files
+	files   pemfiles.Files
 	connect func(ctx context.Context, network, address string) (net.Conn, error) // nil: package net's
 }
 
@@ -65,6 +69,8 @@ type Error struct {
 	Code string
 	// Reason is a text for people.
 	Reason string
+	// Asked is true if the failure came after the hub was connected: it, and perhaps the target, know of the dial.
+	Asked bool
 	// Status is the HTTP status of the hub's answer, 0 without one.
 	Status int
 	// Err is the cause if the failure is on this side of the hub.
@@ -85,23 +91,20 @@ func (e *Error) Timeout() bool {
 // Temporary makes the error a net.Error; it is always false.
 func (e *Error) Temporary() bool { return false }
 
-type metadataKey struct{}
-type traceKey struct{}
-
 // WithMetadata adds pairs of metadata to the dials under ctx.
 func WithMetadata(ctx context.Context, pairs map[string]string) context.Context {
-	all := map[string]string{}
-	if before, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
-		maps.Copy(all, before)
-	}
-	maps.Copy(all, pairs)
-	return context.WithValue(ctx, metadataKey{}, all)
+	return request.WithMetadata(ctx, pairs)
+}
+
+// WithHeader adds a header to the dials under ctx, as Dialer.Header does for all.
+func WithHeader(ctx context.Context, name, value string) context.Context {
+	return request.WithHeader(ctx, name, value)
 }
 
 // WithTrace makes the dials under ctx a part of a trace: traceparent and
 // tracestate as in W3C Trace Context, the second may be empty.
 func WithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
-	return context.WithValue(ctx, traceKey{}, [2]string{traceparent, tracestate})
+	return request.WithTrace(ctx, traceparent, tracestate)
 }
 
 // Dial is DialContext without a context.
@@ -115,24 +118,29 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // is tcp. It returns when the target is connected. ctx bounds only the dial. The connection
 // is a *Conn. Every error is an *Error.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.dial(ctx, network, address)
+	conn, asked, err := d.dial(ctx, network, address)
 	if err != nil {
-		return nil, asError(err)
+		e := asError(err)
+		e.Asked = asked
+		return nil, e
 	}
 	return conn, nil
 }
 
-func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// dial reports too whether it came so far as to ask the hub.
+func (d *Dialer) dial(ctx context.Context, network, address string) (conn *Conn, asked bool, err error) {
 	if network != "tcp" {
-		return nil, fault.Newf(fault.CodeUsage, "network %q is not dialled", network).
+		return nil, false, fault.Newf(fault.CodeUsage, "network %q is not dialled", network).
 			Because(net.UnknownNetworkError(network))
 	}
-	if err := checkTarget(address); err != nil {
-		return nil, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
+	if err := request.CheckTarget(address); err != nil {
+		return nil, false, fault.New(fault.CodeRequest, "the destination cannot be read").Because(err)
 	}
-	said, err := d.metadata(ctx)
+	var lines strings.Builder
+	said := request.Said{Metadata: d.Metadata, Header: d.Header, Trace: d.Trace}
+	err = said.Lines(ctx, func(name, value string) { lines.WriteString(name + ": " + value + "\r\n") })
 	if err != nil {
-		return nil, fault.New(fault.CodeRequest, "the metadata is refused").Because(err)
+		return nil, false, fault.New(fault.CodeRequest, "the metadata is refused").Because(err)
 	}
 	timeout := d.Timeout
 	if timeout <= 0 {
@@ -140,34 +148,23 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := d.open(ctx)
+	conn, err = d.open(ctx)
 	if err != nil {
-		return nil, firstCause(ctx, err)
+		return nil, false, firstCause(ctx, err)
 	}
 	stop := run.OnDone(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	err = conn.ask(address, said)
+	err = conn.ask(address, lines.String())
 	stop()
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		conn.Close()
-		return nil, firstCause(ctx, err)
+		return nil, true, firstCause(ctx, err)
 	}
 	conn.SetDeadline(time.Time{})
 	conn.target = targetAddr(address)
-	return conn, nil
-}
-
-// checkTarget keeps anything but host:port out of the request; the hub parses it strictly.
-func checkTarget(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil || n == 0 || host == "" || len(address) > limit.AuthorityLength ||
-		strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return errors.New("host:port with a port from 1 to 65535 is expected")
-	}
-	return nil
+	return conn, true, nil
 }
 
 // firstCause prefers the end of the context to its consequence, which looks as if the hub
@@ -179,36 +176,7 @@ func firstCause(ctx context.Context, err error) error {
 	if end == nil || errors.As(err, &answered) || errors.As(err, &f) && f.Code != fault.CodeHubAway {
 		return err
 	}
-	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(cause, end) {
-		cause = end
-	} else { // the caller's own cause, of any type
-		cause = errors.Join(end, cause)
-	}
-	if errors.Is(end, context.Canceled) {
-		return fault.New(fault.CodeDialCanceled, "the caller gave up").Because(cause)
-	}
-	return fault.New(fault.CodeDialTimeout, "the dial did not end in time").Because(cause)
-}
-
-// metadata returns the request metadata of a dial.
-func (d *Dialer) metadata(ctx context.Context) (r reqmeta.Metadata, err error) {
-	all := maps.Clone(d.Metadata)
-	if more, ok := ctx.Value(metadataKey{}).(map[string]string); ok {
-		if all == nil {
-			all = map[string]string{}
-		}
-		maps.Copy(all, more)
-	}
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		r.Pairs = append(r.Pairs, reqmeta.Pair{Key: k, Value: all[k]})
-	}
-	trace, ok := ctx.Value(traceKey{}).([2]string)
-	if !ok && d.Trace != nil {
-		trace[0], trace[1] = d.Trace(ctx)
-	}
-	r.Trace, r.State = reqmeta.Trace([]string{trace[0]}, []string{trace[1]})
-	return r, reqmeta.Check(r.Pairs)
+	return request.GaveUp(ctx, end)
 }
 
 // open connects to the hub.
@@ -220,7 +188,11 @@ func (d *Dialer) open(ctx context.Context) (*Conn, error) {
 		}
 		return newConn(raw, raw), nil
 	}
-	cfg, err := d.config()
+	secure := d.config
+	if d.TLS != nil {
+		secure = d.TLS
+	}
+	cfg, err := secure()
 	if err != nil {
 		return nil, err
 	}
@@ -251,12 +223,9 @@ func (d *Dialer) raw(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // ask sends CONNECT and reads the answer.
-func (c *Conn) ask(target string, said reqmeta.Metadata) error {
-	var b strings.Builder
-	b.WriteString("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n")
-	said.Write(func(name, value string) { b.WriteString(name + ": " + value + "\r\n") })
-	b.WriteString("\r\n")
-	if _, err := io.WriteString(c.Conn, b.String()); err != nil {
+func (c *Conn) ask(target, lines string) error {
+	head := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n" + lines + "\r\n"
+	if _, err := io.WriteString(c.Conn, head); err != nil {
 		return fault.New(fault.CodeHubAway, "the hub took no request").Because(err)
 	}
 	res, err := http.ReadResponse(c.buf, &http.Request{Method: http.MethodConnect})
@@ -273,18 +242,19 @@ func (c *Conn) ask(target string, said reqmeta.Metadata) error {
 	text, err := io.ReadAll(io.LimitReader(c.buf, length))
 	refused := &Error{Code: res.Header.Get("Tombolo-Fault"), Status: res.StatusCode,
 		Reason: strings.TrimSpace(string(text))}
+	if refused.Code == "" { // its text is anybody's
+		refused.Code = string(fault.CodeHubAway)
+		refused.Reason = untrusted.Text(strings.TrimSpace(res.Status+" "+refused.Reason), limit.FaultText) +
+			", said by what is no hub"
+	}
 	if err != nil || refused.Reason == "" {
 		refused.Reason = res.Status
-	}
-	if refused.Code == "" {
-		refused.Code = string(fault.CodeHubAway)
-		refused.Reason = "the server is not a hub: " + res.Status
 	}
 	return refused
 }
 
 // asError turns an error into an *Error with a code.
-func asError(err error) error {
+func asError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,11 +64,14 @@ func TestWhatIsNeverSent(t *testing.T) {
 		"another header": {t.Context(), "tcp", "a\r\nX: y:1", "request_malformed"},
 		"a blank":        {t.Context(), "tcp", "a b:1", "request_malformed"},
 		"metadata":       {bad, "tcp", "a:1", "request_malformed"},
+		"another's name": {client.WithHeader(t.Context(), "Host", "b"), "tcp", "a:1", "request_malformed"},
+		"two lines":      {client.WithHeader(t.Context(), "X-A", "b\r\nHost: b"), "tcp", "a:1", "request_malformed"},
+		"a long header":  {client.WithHeader(t.Context(), "X-A", strings.Repeat("b", 9<<10)), "tcp", "a:1", "request_malformed"},
 		"nobody there":   {t.Context(), "tcp", "a:1", "hub_unreachable"},
 	} {
 		_, err := d.DialContext(c.ctx, c.network, c.address)
 		var e *client.Error
-		if !errors.As(err, &e) || e.Code != c.code || e.Status != 0 || e.Reason == "" {
+		if !errors.As(err, &e) || e.Code != c.code || e.Status != 0 || e.Asked || e.Reason == "" {
 			t.Errorf("%s: %#v", name, err)
 		}
 	}
@@ -82,9 +86,11 @@ func TestWhatTheRequestSays(t *testing.T) {
 			io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\nhello")
 		}),
 		Metadata: map[string]string{"team": "blue", "ticket": "old"},
+		Header:   map[string]string{"X-Remote-User": "jane", "x-request-id": "old"},
 		Trace:    func(context.Context) (string, string) { return parent, "a=1" },
 	}
-	conn, err := d.DialContext(client.WithMetadata(t.Context(), map[string]string{"ticket": "OPS 1"}), "tcp", "db.svc:5432")
+	ctx := client.WithHeader(client.WithMetadata(t.Context(), map[string]string{"ticket": "OPS 1"}), "X-Request-ID", "7")
+	conn, err := d.DialContext(ctx, "tcp", "db.svc:5432")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +101,9 @@ func TestWhatTheRequestSays(t *testing.T) {
 	}
 	if m := strings.Join(req.Header["Tombolo-Metadata"], " "); m != "team=blue ticket=OPS%201" {
 		t.Errorf("metadata: %s", m)
+	}
+	if req.Header.Get("X-Remote-User") != "jane" || !slices.Equal(req.Header["X-Request-Id"], []string{"7"}) {
+		t.Errorf("headers: %v", req.Header)
 	}
 	b := make([]byte, 5)
 	if _, err := io.ReadFull(conn, b); err != nil || string(b) != "hello" {
@@ -114,7 +123,7 @@ func TestARefusal(t *testing.T) {
 	})}
 	_, err := d.Dial("tcp", "a:1")
 	var e *client.Error
-	if !errors.As(err, &e) || e.Code != "policy_denied" || e.Status != 403 || e.Reason != "policy_denied: no" || e.Timeout() {
+	if !errors.As(err, &e) || e.Code != "policy_denied" || e.Status != 403 || !e.Asked || e.Reason != "policy_denied: no" || e.Timeout() {
 		t.Errorf("%#v", err)
 	}
 	d = &client.Dialer{Socket: hub(t, func(conn net.Conn, _ *http.Request) { io.WriteString(conn, "HTTP/1.1 502 Bad Gateway\r\n\r\n") })}

@@ -93,7 +93,7 @@ func TestADialEndsWithItsContext(t *testing.T) {
 					d := &Dialer{Socket: "s", Timeout: time.Minute, connect: connect}
 					if place.secure {
 						d.Socket, d.Hub = "", "hub:1"
-						d.files.config = &tls.Config{ServerName: "hub"}
+						d.TLS = func() (*tls.Config, error) { return &tls.Config{ServerName: "hub"}, nil }
 					}
 					ctx, giveUp := end.ctx(t.Context())
 					defer giveUp()

@@ -4,7 +4,6 @@ package client
 
 import (
 	"crypto/tls"
-	"os"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/trust"
@@ -14,41 +13,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/private"
 )
 
-// files are the certificate, its key and the CA, as last read.
-type files struct {
-	seen   [3]stamp
-	config *tls.Config
-}
-
-// stamp identifies a version of a file.
-type stamp struct {
-	size    int64
-	changed time.Time
-}
-
 // config returns the present TLS configuration. While the files are incomplete, as when
 // they are being replaced, it returns the last good one.
 func (d *Dialer) config() (*tls.Config, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var seen [3]stamp
-	for i, path := range []string{d.Certificate, d.Key, d.CA} {
-		if info, err := os.Stat(path); err == nil {
-			seen[i] = stamp{info.Size(), info.ModTime()}
-		}
-	}
-	if d.files.config != nil && seen == d.files.seen {
-		return d.files.config, nil
-	}
-	cfg, err := d.load()
-	if err != nil {
-		if d.files.config != nil {
-			return d.files.config, nil
-		}
-		return nil, err
-	}
-	d.files = files{seen, cfg}
-	return cfg, nil
+	return d.files.Config(d.load, d.Certificate, d.Key, d.CA)
 }
 
 func (d *Dialer) load() (*tls.Config, error) {

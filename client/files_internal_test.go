@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-io/tombolo/client/internal/pemfiles"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
@@ -56,7 +57,7 @@ func TestWhatIsNoFileOfADialer(t *testing.T) {
 			for _, known := range []bool{true, false} {
 				*[]*string{&d.Certificate, &d.Key, &d.CA}[i] = path
 				if !known {
-					d.files = files{}
+					d.files = pemfiles.Files{}
 				}
 				done := make(chan error, 1)
 				go func() { _, err := d.config(); done <- err }()

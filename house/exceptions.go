@@ -24,6 +24,8 @@ func Exceptions() []Exception {
 		{"log-lines", "internal/mesh/peering/send.go", "", "what was tried is one of a few literals, right below it"},
 		{"metrics", "internal/mesh/topology/options.go", "tombolo_mesh",
 			"the name of a table of nftables, as the issue has it"},
+		{"metrics", "client/egress/egressmetrics/", "apiserver_egress_dialer_",
+			"kube-apiserver's own metrics, for programs that dial as it does"},
 		{"sleeps", "test/lab/", "",
 			"it polls, within a bound, kernels and programs that do not report their changes"},
 		{"sleeps", "test/system/standstill_test.go", "",

@@ -55,6 +55,7 @@ func withoutEffects() []Package {
 
 		{"internal/base/proxyheader", Deciders, false, "headers of the PROXY protocol to addresses and back"},
 		{"internal/stream/wire", Deciders, false, "bytes to values and back"},
+		{"internal/stream/packet", Deciders, false, "konnectivity's packets to bytes and back"},
 		{"internal/stream/hub/wireguard", Deciders, false, "clusters to addresses of a seed's WireGuard range, and to files"},
 		{"internal/stream/datagram", Deciders, false, "datagrams to bytes of a stream and back"},
 		{"internal/access/policy", Deciders, true, "rules to verdicts: who routes speaks of its flows"},

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -86,11 +87,17 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").
 			Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
-	target, err := dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx)})
+	said, err := saidOf(c.ctx)
+	var target carrier.Stream
+	if err == nil {
+		target, err = dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx),
+			Trace: said.Trace, TraceState: said.State, Metadata: said.Pairs})
+	}
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return c.protocolError()
 		}
+		c.stream.SetTrailer(metadata.Pairs(trailerFault, string(fault.From(err).Code)))
 		return c.send(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
 	}
 	c.target.Store(&target)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+)
+
+// trailerFault has the code of a refused dial, beside the text in DIAL_RSP. The reference's client does not read it.
+const trailerFault = "tombolo-fault"
+
+// saidOf reads what a caller says about its dial, in the metadata of its stream: the headers of a CONNECT in small
+// letters. kube-apiserver says nothing.
+func saidOf(ctx context.Context) (reqmeta.Metadata, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	header := map[string][]string{}
+	for _, name := range []string{reqmeta.HeaderMetadata, reqmeta.HeaderTraceparent, reqmeta.HeaderTracestate} {
+		header[name] = md.Get(name)
+	}
+	said, err := reqmeta.Read(header)
+	if err != nil {
+		return said, fault.New(fault.CodeRequest, "the metadata of the request is refused").Because(err).
+			Hint("send %s: key=value for each pair, percent-encoded", reqmeta.HeaderMetadata)
+	}
+	return said, nil
+}
