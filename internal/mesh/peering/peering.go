@@ -64,6 +64,9 @@ type Parts struct {
 	Lost    func()
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // may be nil
+	// Beside has the peers of another engine of this node, for which both share their metrics. It may be nil, and does
+	// not run yet.
+	Beside *Peering
 }
 
 // Peering is the owner of all paths. Its methods may be called by several goroutines.
@@ -75,20 +78,22 @@ type Peering struct {
 	news  *run.Alarm
 	*Datapath
 	bytes  traffic
-	health atomic.Bool // of which Changed is
-	lost   atomic.Bool // of which Lost is
+	health atomic.Bool             // of which Changed is
+	lost   atomic.Bool             // of which Lost is
+	beside atomic.Pointer[Peering] // whose readings are told with those of this one
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
-	mu      sync.Mutex
-	own     *own // changed under turn too
-	peers   map[string]*peer
-	refused []Report
-	due     dueHeap
-	touched []*peer
-	asked   time.Time // of Engine.Stats
-	askAt   time.Time // when it is asked next
-	stale   bool      // the engine refused what it was to be
+	mu        sync.Mutex
+	own       *own // changed under turn too
+	peers     map[string]*peer
+	refused   []Report
+	elsewhere []Peer // of Set; changed under turn
+	due       dueHeap
+	touched   []*peer
+	asked     time.Time // of Engine.Stats
+	askAt     time.Time // when it is asked next
+	stale     bool      // the engine refused what it was to be
 }
 
 // own are the keys of this node.
@@ -129,7 +134,12 @@ func New(parts Parts) (*Peering, error) {
 		own: newOwn(parts.Private, parts.Signer), peers: map[string]*peer{},
 	}
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
-	p.m = telemetry.NewPeering(parts.Metrics, p.readings())
+	if first := parts.Beside; first != nil {
+		p.m = first.m
+		first.beside.Store(p)
+	} else {
+		p.m = telemetry.NewPeering(parts.Metrics, p.readings())
+	}
 	return p, nil
 }
 
