@@ -103,7 +103,9 @@ func (m *Mesh) loop(ctx context.Context, p *parts) error {
 			pace.stale = pace.stale || soon
 			r.answer <- a
 		case <-m.moved:
-			p.peering.Moved()
+			for _, w := range p.ways() {
+				w.peering.Moved()
+			}
 			m.attach.Again()
 			p.routing.Moved()
 			pace.stale = true
@@ -164,7 +166,7 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 		p.routing.Set(*do.plan)
 	}
 	if do.tunnels {
-		out = append(out, peersSet{p.peering.Set(do.peers)})
+		out = append(out, peersSet{p.set(do.peers)})
 	}
 	if do.reload != nil {
 		out = append(out, reloaded{do.reload.next, m.reload(p, *do.reload)})
@@ -174,7 +176,9 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 		out = append(out, rotated{next, err})
 	}
 	if do.refresh {
-		p.endpoints.Refresh()
+		for _, w := range p.ways() {
+			w.endpoints.Refresh()
+		}
 	}
 	return out
 }
@@ -225,8 +229,10 @@ func (m *Mesh) rotate(p *parts) (key, error) {
 	if err := next.write(m.cfg.StateDir); err != nil {
 		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
-	if err := p.peering.Rotate(private, next.certificate.signer); err != nil {
-		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
+	for _, w := range p.ways() {
+		if err := w.peering.Rotate(private, next.certificate.signer); err != nil {
+			return key{}, errors.Join(err, was.write(m.cfg.StateDir))
+		}
 	}
 	return next, nil
 }
@@ -264,7 +270,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 		return w
 	}
 	down := false
-	for _, h := range p.peering.Healths() {
+	for _, h := range p.healths() {
 		down = down || h.Down
 		if t := (topology.Health{Down: h.Down, MTU: h.MTU, At: h.At}); t.Down || t.MTU > 0 || len(t.At) > 0 {
 			w.health[h.ID] = t
@@ -275,7 +281,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	}
 	m.o.Listed.Suspect(down)
 	w.port, w.has = p.carrier.Port(), p.carrier.Has
-	w.addresses, w.endpoints = p.endpoints.Addresses(), p.endpoints.List()
+	w.addresses, w.endpoints = p.endpoints.Addresses(), p.reached()
 	if !before.probes() {
 		for _, h := range m.attach.Status().Hubs {
 			w.observed = append(w.observed, h.Observed.Addr())
