@@ -77,6 +77,8 @@ type MeshIPsec struct {
 	Cipher string `json:"cipher,omitempty"`
 	// Port is the UDP port of ESP. Default 4500.
 	Port *int `json:"port,omitempty"`
+	// Only has nodes that do not run ipsec not be reached, instead of by WireGuard.
+	Only bool `json:"only,omitempty"`
 }
 
 // MeshMarks are the marks of packets.

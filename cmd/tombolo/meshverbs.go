@@ -71,6 +71,10 @@ func printMesh(w io.Writer, st mesh.Status, candidates bool, now time.Time) erro
 	}
 	fmt.Fprintf(w, "%s, key %s, pin %s\n", address, st.PublicKey, st.Pin)
 	fmt.Fprintf(w, "engine %s: %s\n", st.Engine, st.EngineWhy)
+	if b := st.Beside; b != nil {
+		fmt.Fprintf(w, "engine %s beside it: for nodes without %s, %s now, UDP port %d\n", b.Engine, st.Engine,
+			plural(b.Peers, "peer"), b.Port)
+	}
 	if !st.InForce {
 		tried := ""
 		if st.Tries > 1 {
@@ -155,8 +159,20 @@ func peerRow(p mesh.Peer, now time.Time) string {
 	}
 	return strings.Join([]string{
 		name, cmp.Or(address, "-"), p.State, cmp.Or(p.Path, "-"), age(p.Since), millis(p.RTT), age(p.Handshake),
-		size(int64(p.Sent)), size(int64(p.Received)), p.Why,
+		size(int64(p.Sent)), size(int64(p.Received)), peerWhy(p),
 	}, "\t")
+}
+
+// peerWhy is why a peer is as it is, and why not the engine of both carries its packets.
+func peerWhy(p mesh.Peer) string {
+	if p.EngineWhy == "" {
+		return p.Why
+	}
+	by := "by " + p.Engine + ": " + p.EngineWhy
+	if p.Why == "" {
+		return by
+	}
+	return by + "; " + p.Why
 }
 
 func printCandidates(w io.Writer, p mesh.Peer, now time.Time) {

@@ -133,6 +133,20 @@ b
   ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, none out, receives, and goes in 9s, begun there 1m0s ago, 1 packet sent, 7 received
   ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, 0x20001 out, sends and receives, begun here 1m0s ago, 1 packet sent, 7 received
 `},
+		"WireGuard beside IPsec": {func(s *mesh.Status) {
+			s.Engine, s.Beside, s.Peers = "ipsec", &mesh.Beside{Engine: "wireguard", Link: "tombolo0w", Port: 51820, Peers: 2}, s.Peers[:3]
+			for i := range s.Peers {
+				s.Peers[i].Engine = "wireguard"
+			}
+			s.Peers[0].EngineWhy, s.Peers[2].EngineWhy = "it does not run ipsec", "it does not run ipsec"
+		}, false, strings.Replace(head, "engine userspace: mesh.engine says so\n", `engine ipsec: mesh.engine says so
+engine wireguard beside it: for nodes without ipsec, 2 peers now, UDP port 51820
+`, 1) + reached + `
+PEER  ADDRESS      STATE    BY               FOR   RTT    HANDSHAKE  SENT   RECEIVED  WHY
+b     100.112.0.2  direct   192.0.2.2:51820  1h0m  1.2ms  10s        1.5kB  2.0MB     by wireguard: it does not run ipsec
+c     fd00::c      relayed  relay h1         5s    40ms   -          0B     0B        no candidate answers
+d     -            down     -                -     -      -          0B     0B        by wireguard: it does not run ipsec; nothing leads there
+`},
 		"nobody": {func(s *mesh.Status) { s.Peers = nil }, false, head + reached + `
 PEER  ADDRESS  STATE  BY  FOR  RTT  HANDSHAKE  SENT  RECEIVED  WHY
 no peer is known under the secret t1-x: this node is the first one, or the others have another secret ('tombolo discovery secret show FILE' names one).

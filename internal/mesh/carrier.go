@@ -124,20 +124,29 @@ func openUserspace(ctx context.Context, cfg Config, log *slog.Logger, data *peer
 	if err := leave(o.Link, log, leaveWireGuard(o.Link), leaveIPsec(o.Link)); err != nil {
 		return carrier{}, err
 	}
-	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: cfg.Port, Mark: o.Marks.Own, Offloads: cfg.Offloads})
+	u, err := newUserspace(ctx, cfg, o.Link, log, data)
 	if err != nil {
 		return carrier{}, err
 	}
-	tun, err := tunnel.OpenTun(ctx, o.Link, o.MTU, cfg.Offloads)
+	return carrier{u.Engine, u.Engine, u.socket, u, u}, nil
+}
+
+func newUserspace(ctx context.Context, cfg Config, link string, log *slog.Logger, data *peering.Datapath) (u userspace,
+	err error) {
+	o := cfg.Options
+	socket, err := tunnel.OpenSocket(ctx, tunnel.SocketConfig{Port: cfg.Port, Mark: o.Marks.Own, Offloads: cfg.Offloads})
 	if err != nil {
-		return carrier{}, errors.Join(err, socket.Close())
+		return u, err
+	}
+	tun, err := tunnel.OpenTun(ctx, link, o.MTU, cfg.Offloads)
+	if err != nil {
+		return u, errors.Join(err, socket.Close())
 	}
 	engine, err := tunnel.Open(ctx, tunnel.Parts{Socket: socket, Tun: tun, Relay: data, Log: log, Wake: data.Wake})
 	if err != nil {
-		return carrier{}, errors.Join(err, tun.Close(), socket.Close())
+		return u, errors.Join(err, tun.Close(), socket.Close())
 	}
-	u := userspace{engine, socket, tun}
-	return carrier{engine, engine, socket, u, u}, nil
+	return userspace{engine, socket, tun}, nil
 }
 
 func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
@@ -160,17 +169,17 @@ func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier
 	return carrier{d, d, d, k, k}, nil
 }
 
-// able says what this process and kernel lack for the engine that is chosen.
-func able(engine string) []*fault.Fault {
+// able says what this process and kernel lack for the engine that is chosen, and for the one beside it.
+func able(cfg *Config) []*fault.Fault {
 	own := wireguard.Able
-	switch engine {
+	switch cfg.engine() {
 	case meshconf.Kernel:
 	case meshconf.IPsec:
-		own = ipsec.Able
+		own = func() *fault.Fault { return ipsec.Able(cfg.besides()) }
 	default:
 		return kernel.Able(true)
 	}
-	out := kernel.Able(false)
+	out := kernel.Able(cfg.besides())
 	if f := own(); f != nil {
 		out = append(out, f)
 	}

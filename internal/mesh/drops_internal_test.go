@@ -48,7 +48,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		}
 	}()
 	tun := &tunnel.Tun{}
-	p := &parts{carrier: carrier{counters: userspace{nil, socket, tun}}}
+	p := &parts{way: way{carrier: carrier{counters: userspace{nil, socket, tun}}}}
 	m.parts.Store(p)
 	c := socket.Counts()
 	want := map[string]int{}
@@ -63,7 +63,7 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 		d.add(uint64(i + 1))
 		check(d.reason, want)
 	}
-	shown := tunnelDropped(p.carrier)
+	shown := tunnelDropped(p.drops())
 	for _, d := range shown {
 		if int(d.Packets) != want[d.Reason] {
 			t.Errorf("the status has %d of %s, want %d", d.Packets, d.Reason, want[d.Reason])
@@ -72,6 +72,6 @@ func TestWhatTheTunnelDropsIsTold(t *testing.T) {
 	if len(shown) != len(want) {
 		t.Errorf("the status has %v", shown)
 	}
-	m.parts.Store(&parts{carrier: carrier{counters: inKernel{}}})
+	m.parts.Store(&parts{way: way{carrier: carrier{counters: inKernel{}}}})
 	check("with the kernel's WireGuard", nil)
 }

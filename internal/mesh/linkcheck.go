@@ -56,7 +56,7 @@ func (m *Mesh) CheckLinks(ctx context.Context, q LinkQuestion) (LinkCheck, error
 	for i := range targets {
 		s.aim(&targets[i], st)
 		if p := m.parts.Load(); p != nil {
-			p.peering.Want(targets[i].ID)
+			p.want(targets[i].ID)
 		}
 	}
 	var own []netip.Prefix

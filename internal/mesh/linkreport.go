@@ -56,6 +56,10 @@ func (s *state) linkReport(r routing.Status, ways map[string]peering.Report,
 		peer := report.Peer{Key: t.Key, Allowed: t.Allowed, Overlay: [2]netip.Addr{t.Overlay4, t.Overlay6}, MTU: t.MTU}
 		peer.State, peer.Reason = wayOf(ways[t.ID])
 		peer.Alone = ways[t.ID].Alone
+		by := s.carried(t.Engine)
+		if peer.Engine = by.by; by.why != "" {
+			peer.Reason += "; by " + by.by.String() + ": " + by.why
+		}
 		for _, x := range tunnels[t.Key].Tunnels {
 			peer.SAs = append(peer.SAs, report.SA{Local: x.Local, Remote: x.Remote.Addr(), Number: x.Number, In: x.In,
 				Out: x.Out, Algorithm: x.Cipher.Kernel(), Sends: x.Sends})

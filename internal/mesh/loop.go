@@ -103,7 +103,9 @@ func (m *Mesh) loop(ctx context.Context, p *parts) error {
 			pace.stale = pace.stale || soon
 			r.answer <- a
 		case <-m.moved:
-			p.peering.Moved()
+			for _, w := range p.ways() {
+				w.peering.Moved()
+			}
 			m.attach.Again()
 			p.routing.Moved()
 			pace.stale = true
@@ -162,10 +164,12 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 	}
 	if do.plan != nil {
 		p.routing.Set(*do.plan)
-		p.peering.Alone(do.alone)
+		for _, w := range p.ways() {
+			w.peering.Alone(do.alone)
+		}
 	}
 	if do.tunnels {
-		out = append(out, peersSet{p.peering.Set(do.peers)})
+		out = append(out, peersSet{p.set(do.peers)})
 	}
 	if do.reload != nil {
 		out = append(out, reloaded{do.reload.next, m.reload(p, *do.reload)})
@@ -175,7 +179,9 @@ func (m *Mesh) carryOut(p *parts, do effects) (out []event) {
 		out = append(out, rotated{next, err})
 	}
 	if do.refresh {
-		p.endpoints.Refresh()
+		for _, w := range p.ways() {
+			w.endpoints.Refresh()
+		}
 	}
 	return out
 }
@@ -226,8 +232,10 @@ func (m *Mesh) rotate(p *parts) (key, error) {
 	if err := next.write(m.cfg.StateDir); err != nil {
 		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
 	}
-	if err := p.peering.Rotate(private, next.certificate.signer); err != nil {
-		return key{}, errors.Join(err, was.write(m.cfg.StateDir))
+	for _, w := range p.ways() {
+		if err := w.peering.Rotate(private, next.certificate.signer); err != nil {
+			return key{}, errors.Join(err, was.write(m.cfg.StateDir))
+		}
 	}
 	return next, nil
 }
@@ -265,7 +273,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 		return w
 	}
 	down := false
-	for _, h := range p.peering.Healths() {
+	for _, h := range p.healths() {
 		down = down || h.Down
 		if t := (topology.Health{Down: h.Down, Idle: h.Idle, Alone: h.Alone, MTU: h.MTU, At: h.At}); t.Down || t.Idle ||
 			t.Alone || t.MTU > 0 || len(t.At) > 0 {
@@ -277,7 +285,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	}
 	m.o.Listed.Suspect(down)
 	w.port, w.has = p.carrier.Port(), p.carrier.Has
-	w.addresses, w.endpoints = p.endpoints.Addresses(), p.endpoints.List()
+	w.addresses, w.endpoints = p.endpoints.Addresses(), p.reached()
 	if !before.probes() {
 		for _, h := range m.attach.Status().Hubs {
 			w.observed = append(w.observed, h.Observed.Addr())

@@ -69,7 +69,7 @@ func TestNewsDuringARequest(t *testing.T) {
 		m, k := newRoom(t, dir, nil)
 		members, engine := &changing{knower: k, more: make(chan struct{})}, &applying{apply: func() {}}
 		m.o.Members = members
-		p := &parts{endpoints: &endpoint.Endpoints{}}
+		p := &parts{way: way{endpoints: &endpoint.Endpoints{}}}
 		p.carrier.socket = bound{}
 		private, err := ecdh.X25519().GenerateKey(rand.Reader)
 		if err != nil {

@@ -25,7 +25,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
-	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -205,32 +204,13 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.carrier.Close(m.cfg.Keep)) }()
+	defer func() { err = errors.Join(err, p.close(m.cfg.Keep)) }()
 	m.parts.Store(p)
 	g := run.NewGroup(ctx)
 	g.Go("routing", p.routing.Run)
-	g.Go("socket", func(ctx context.Context) error {
-		return p.carrier.Run(ctx, tunnel.Handlers{
-			Probe: p.peering.Probe,
-			STUN:  func(from netip.AddrPort, _ netip.Addr, b []byte) { p.endpoints.STUN(from, b) },
-		})
-	})
-	g.Go("paths", p.peering.Run)
-	g.Go("endpoints", p.endpoints.Run)
-	g.Go("hubs", func(ctx context.Context) error {
-		return m.attach.Run(ctx, relay.Handlers{Receive: p.peering.Relayed, Absent: p.peering.Absent})
-	})
+	p.run(g, m.attach, m.cfg.Options.Link)
 	g.Go("state", func(ctx context.Context) error { return m.loop(ctx, p) })
 	g.Go("policy", fileWatch{m.log, p.policy, p.routing.Governing, m.files, func() { m.ask(edited{}) }}.run)
-	g.Go("link", func(ctx context.Context) error {
-		select {
-		case <-p.carrier.Done():
-			return fault.New(fault.CodeClash, "the link "+m.cfg.Options.Link+" was taken away").
-				Hint("find out what removed it; the mesh makes a new link when it starts again")
-		case <-ctx.Done():
-			return nil
-		}
-	})
 	g.Do(func(ctx context.Context) {
 		select {
 		case <-p.routing.Up():

@@ -4,7 +4,6 @@ package mesh
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/netcheck"
-	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
@@ -22,11 +20,10 @@ import (
 // parts are what a running mesh consists of beside attach, each made of those before it. What they
 // have to tell goes to the loop.
 type parts struct {
-	routing   *routing.Routing
-	policy    fileStamps // of what governs routing, as it was before it was first read
-	carrier   carrier
-	endpoints *endpoint.Endpoints
-	peering   *peering.Peering
+	routing *routing.Routing
+	policy  fileStamps // of what governs routing, as it was before it was first read
+	way
+	beside *way // with IPsec: WireGuard, for peers without; nil: none
 }
 
 // make takes the port, asks whether the kernel's state can be put into force, and makes
@@ -38,7 +35,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	o.Overlay6 = s.overlay.Prefix
 	p.routing, err = routing.New(routing.Parts{
 		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) },
-		Able:  func() []*fault.Fault { return able(m.cfg.engine()) },
+		Able:  func() []*fault.Fault { return able(&m.cfg) },
 		Local: m.around, Options: o, Keep: m.cfg.Keep,
 		Peers: func(peers topology.Peers) { m.ask(tunneled{peers}) }, Caller: m.caller, Log: m.log, Metrics: m.o.Reg,
 	})
@@ -71,45 +68,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	return p, nil
 }
 
-// connect makes what carries packets, and what finds the ways for them.
-func (m *Mesh) connect(ctx context.Context, p *parts) (err error) {
-	key := m.state.Load().key
-	private, err := key.private()
-	if err != nil {
-		return err
-	}
-	data := peering.NewDatapath(m.attach)
-	if p.carrier, err = openCarrier(ctx, m.cfg, m.log, data); err != nil {
-		return err
-	}
-	if p.endpoints, err = endpoint.New(m.endpointParts(p.carrier.socket)); err != nil {
-		return errors.Join(err, p.carrier.Abandon())
-	}
-	p.peering, err = peering.New(peering.Parts{
-		Private: private, Signer: key.certificate.signer, Encrypts: m.cfg.encrypts(),
-		Socket: p.carrier.socket, Engine: p.carrier, Traffic: p.carrier,
-		Datapath: data, Endpoints: p.called,
-		Changed: func() { ring(m.look) }, Lost: p.endpoints.Suspect, Log: m.log, Metrics: m.o.Reg,
-	})
-	if err == nil {
-		err = p.peering.Set(nil) // the device has its key
-	}
-	if err != nil {
-		return errors.Join(err, p.carrier.Abandon())
-	}
-	return nil
-}
-
-// called are the endpoints that a call names.
-func (p *parts) called() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, e := range p.endpoints.List() {
-		out = append(out, e.Addr)
-	}
-	return out
-}
-
-func (m *Mesh) endpointParts(s endpoint.Socket) endpoint.Parts {
+func (m *Mesh) endpointParts(s endpoint.Socket, metrics *telemetry.Endpoint) endpoint.Parts {
 	var static []netip.AddrPort
 	for _, e := range m.cfg.Announce.Endpoints {
 		static = append(static, e.Addr)
@@ -127,7 +86,7 @@ func (m *Mesh) endpointParts(s endpoint.Socket) endpoint.Parts {
 		Needed:  func() bool { return len(m.state.Load().peers) > 0 },
 		Relays:  func() []netcheck.Relay { return relaysOf(m.attach) },
 		Moved:   func() { ring(m.moved) }, Changed: func() { ring(m.look) },
-		Log: m.log, Metrics: telemetry.NewEndpoint(m.o.Reg),
+		Log: m.log, Metrics: metrics,
 	}
 }
 

@@ -85,7 +85,8 @@ func (s *state) tunnels(do *effects) {
 			continue // it has just gone, or come: the next look has both
 		}
 		do.peers = append(do.peers, peering.Peer{
-			ID: t.ID, Name: t.Node, Key: t.Key, Pin: t.Pin, Engine: t.Engine, Proven: r.Proven && r.Key == t.Key,
+			ID: t.ID, Name: t.Node, Key: t.Key, Pin: t.Pin, Engine: s.carried(t.Engine).by,
+			Proven:   r.Proven && r.Key == t.Key,
 			Together: s.linked.together[t.ID], Ranges: t.Allowed, Sources: t.Sources, Secrets: s.secretsOf(r, t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),

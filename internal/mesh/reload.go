@@ -113,7 +113,7 @@ func (m *Mesh) readings() telemetry.MeshReadings {
 		},
 		Dropped: func(reason string) float64 {
 			if p := m.parts.Load(); p != nil {
-				for _, d := range p.carrier.Drops() {
+				for _, d := range p.drops() {
 					if d.Reason == reason {
 						return float64(d.Packets)
 					}

@@ -42,12 +42,14 @@ func (m *Mesh) Status() Status {
 	}
 	if p := m.parts.Load(); p != nil {
 		p.into(&out)
+		p.besideInto(&out, s)
 	}
 	m.ipsecErrorsInto(&out)
 	m.reloads.get().into(&out)
 	reports, tunnels := m.reports(), m.tunnels()
 	for _, t := range s.peers {
 		p := peerOf(t, s.members[t.ID], reports[t.ID])
+		p.carried(s.carried(t.Engine))
 		p.keys(tunnels[t.Key])
 		out.Peers = append(out.Peers, p)
 	}
@@ -59,8 +61,10 @@ func (m *Mesh) Status() Status {
 func (m *Mesh) reports() map[string]peering.Report {
 	out := map[string]peering.Report{}
 	if p := m.parts.Load(); p != nil {
-		for _, r := range p.peering.Reports() {
-			out[r.ID] = r
+		for _, w := range p.ways() {
+			for _, r := range w.peering.Reports() {
+				out[r.ID] = r
+			}
 		}
 	}
 	return out
@@ -160,10 +164,14 @@ func (p *parts) into(s *Status) {
 		s.Dropped = append(s.Dropped, Dropped{reason, n})
 	}
 	slices.SortFunc(s.Dropped, func(a, b Dropped) int { return strings.Compare(a.Reason, b.Reason) })
-	s.TunnelDropped = tunnelDropped(p.carrier)
+	s.TunnelDropped = tunnelDropped(p.drops())
 	e := p.endpoints.Status()
-	for _, at := range e.Endpoints {
-		s.Endpoints = append(s.Endpoints, Endpoint{at.At, string(at.Kind)})
+	for _, w := range p.ways() {
+		for _, at := range w.endpoints.Status().Endpoints {
+			if here := (Endpoint{at.At, string(at.Kind)}); !slices.Contains(s.Endpoints, here) {
+				s.Endpoints = append(s.Endpoints, here)
+			}
+		}
 	}
 	if e.PortMapping.Wanted {
 		s.Router = &Router{Method: e.PortMapping.Method, External: e.PortMapping.External}
@@ -178,17 +186,10 @@ func (p *parts) into(s *Status) {
 	for _, w := range e.Problems {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %s", w.What, w.Why))
 	}
-	for _, o := range p.carrier.Offloads() {
+	w := p.ways()
+	for _, o := range w[len(w)-1].carrier.Offloads() {
 		s.Offloads = append(s.Offloads, Offload{o.Name, o.On, o.Why})
 	}
-}
-
-// tunnelDropped is what the tunnel has dropped, for each reason that there is.
-func tunnelDropped(c carrier) (out []Dropped) {
-	for _, d := range c.Drops() {
-		out = append(out, Dropped{d.Reason, d.Packets})
-	}
-	return out
 }
 
 // peerOf is a peer as it is shown. Of one that was planned just now there may be no
@@ -277,7 +278,7 @@ func (m *Mesh) Explain(ctx context.Context, to netip.Addr) (Explanation, error) 
 		if peer.Why != "" {
 			out.Text += ": " + peer.Why
 		}
-		out.Text += "\n" + peer.explainKeys()
+		out.Text += "\n" + peer.explainEngine() + peer.explainKeys()
 	}
 	return out, nil
 }
@@ -289,7 +290,7 @@ func (m *Mesh) Ping(ctx context.Context, name string, wait time.Duration) (Ping,
 		return Ping{}, err
 	}
 	if p := m.parts.Load(); p != nil {
-		p.peering.Want(peer.ID)
+		p.want(peer.ID)
 	}
 	o := m.state.Load().overlay
 	from, to := o.Four, peer.Overlay4

@@ -26,7 +26,7 @@ func (m *Mesh) Preflight() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r, err := routing.New(routing.Parts{Kernel: k, Able: func() []*fault.Fault { return able(m.cfg.engine()) },
+	r, err := routing.New(routing.Parts{Kernel: k, Able: func() []*fault.Fault { return able(&m.cfg) },
 		Options: m.cfg.Options, Log: m.log, Local: m.around})
 	if err != nil {
 		return err

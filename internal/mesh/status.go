@@ -32,17 +32,19 @@ type Status struct {
 	ID      string    `json:"id"`      // the member id
 	Cluster string    `json:"cluster"` // the name of which the overlay's prefix is made
 	// Sourceless says that no source of members is configured: no member is known.
-	Sourceless bool       `json:"sourceless,omitempty"`
-	Secrets    []string   `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
-	PublicKey  string     `json:"publicKey"`
-	Pin        string     `json:"pin"` // of its certificate for IPsec
-	Link       string     `json:"link"`
-	MTU        int        `json:"mtu"`
-	Engine     string     `json:"engine"`
-	EngineWhy  string     `json:"engineWhy"`
-	Overlay6   netip.Addr `json:"overlay6"`
-	Overlay4   netip.Addr `json:"overlay4,omitzero"`
-	Port       uint16     `json:"port"`
+	Sourceless bool     `json:"sourceless,omitempty"`
+	Secrets    []string `json:"secrets"` // ids of the cluster's secrets that it has, the newest first
+	PublicKey  string   `json:"publicKey"`
+	Pin        string   `json:"pin"` // of its certificate for IPsec
+	Link       string   `json:"link"`
+	MTU        int      `json:"mtu"`
+	Engine     string   `json:"engine"`
+	EngineWhy  string   `json:"engineWhy"`
+	// Beside is WireGuard beside IPsec, for peers that do not run IPsec.
+	Beside   *Beside    `json:"beside,omitempty"`
+	Overlay6 netip.Addr `json:"overlay6"`
+	Overlay4 netip.Addr `json:"overlay4,omitzero"`
+	Port     uint16     `json:"port"`
 	// InForce says that the kernel is as wanted; Fault says why not, and Tries how often that
 	// has failed since it was.
 	InForce   bool             `json:"inForce"`
@@ -90,6 +92,14 @@ type Policy struct {
 	Rules  int              `json:"rules,omitempty"`
 	Fault  *admin.FaultBody `json:"fault,omitempty"`  // of files that were refused since: what is in force stays
 	Closed *admin.FaultBody `json:"closed,omitempty"` // why it lets nothing new in
+}
+
+// Beside is an engine beside that of mesh.engine.
+type Beside struct {
+	Engine string `json:"engine"`
+	Link   string `json:"link"`
+	Port   uint16 `json:"port"`
+	Peers  int    `json:"peers"` // that it carries
 }
 
 // Endpoint is where this node may be reached.
@@ -152,11 +162,13 @@ type Offload struct {
 
 // Peer is another node.
 type Peer struct {
-	ID        string         `json:"id"`
-	Node      string         `json:"node"`
-	PublicKey string         `json:"publicKey"`
-	Pin       string         `json:"pin,omitempty"`
-	Engine    string         `json:"engine"` // wireguard or ipsec
+	ID        string `json:"id"`
+	Node      string `json:"node"`
+	PublicKey string `json:"publicKey"`
+	Pin       string `json:"pin,omitempty"`
+	// Engine carries its packets, wireguard or ipsec, and EngineWhy says why not the one that both run.
+	Engine    string         `json:"engine"`
+	EngineWhy string         `json:"engineWhy,omitempty"`
 	Overlay6  netip.Addr     `json:"overlay6,omitzero"`
 	Overlay4  netip.Addr     `json:"overlay4,omitzero"`
 	Ranges    []netip.Prefix `json:"ranges,omitempty"`

@@ -190,7 +190,7 @@ func TestWhatANextKeyProves(t *testing.T) {
 		turn(m, seen(m, k, roster.Result{Members: []roster.Member{c.said}}), time.Now())
 		planned := topology.Peer{ID: "b", Node: "nb", Key: c.planned, Pin: member.Pin{7}, Engine: member.IPsec}
 		do := turn(m, tunneled{topology.Peers{planned}}, time.Now())
-		if len(do.peers) != 1 || do.peers[0].Pin != planned.Pin || do.peers[0].Engine != planned.Engine || do.peers[0].Key != c.planned || do.peers[0].Proven != c.want {
+		if len(do.peers) != 1 || do.peers[0].Pin != planned.Pin || do.peers[0].Engine != member.WireGuard || do.peers[0].Key != c.planned || do.peers[0].Proven != c.want {
 			t.Errorf("said %x, planned %x: %+v", c.said.Key[:1], c.planned[:1], do.peers)
 		}
 	}

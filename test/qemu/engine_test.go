@@ -33,6 +33,11 @@ func run(t *testing.T, g qemu.Guest) {
 	report, err := g.Run(context.Background())
 	tests := 0
 	for _, s := range report.Steps {
+		for _, line := range s.Lines {
+			if _, figure, ok := strings.Cut(line, " figure "); ok && strings.HasPrefix(line, "=== ATTR") {
+				t.Attr("figure", figure)
+			}
+		}
 		t.Logf("step %d ran %s with exit code %d", s.Step, g.Steps[s.Step].Test, s.Code)
 		for _, test := range s.Tests {
 			tests++
@@ -61,11 +66,13 @@ func TestKernelIPsec(t *testing.T) {
 	}
 	ciphers := []string{"gcm", "ghash-generic", "ctr", "seqiv", "drbg", "chacha20poly1305", "chacha_generic",
 		"poly1305_generic", "authenc", "cbc", "echainiv"} // the last three are for what others have
-	run(t, qemu.Guest{Within: 8 * time.Minute, Steps: []qemu.Step{
+	run(t, qemu.Guest{Within: 12 * time.Minute, Steps: []qemu.Step{
 		in("TestWithoutIPsec", network...),
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
 		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
-		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestIPsecEngine$"},
+		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
+			Test: "^TestIPsecEngine$"},
+		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
 	}})
 }

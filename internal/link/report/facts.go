@@ -21,7 +21,7 @@ const (
 type Facts struct {
 	// Linked says that the node's own cluster is a linked one. A node of no linked cluster has no NodeConfig.
 	Linked bool
-	Engine member.Engine // of the node, and so of all its tunnels
+	Engine member.Engine // of the node
 	Link   string        // of the mesh
 	Table  int           // of the kernel's routes into it
 	Peers  []Peer
@@ -50,6 +50,7 @@ type Peer struct {
 	// Name is that of the ClusterNode; empty: it is a node of the own cluster.
 	Name      string
 	Key       member.Key
+	Engine    member.Engine    // by which it is reached
 	Endpoints []netip.AddrPort // in the order in which they are tried
 	// Ranges are what it is reached for, and Allowed what of them, and of addresses of the mesh, WireGuard sends to it:
 	// where ranges are within each other, the most specific one counts.

@@ -32,7 +32,7 @@ func Spec(f Facts) (out v1alpha1.NodeConfigSpec) {
 	peers, more.Peers = first(peers, mostPeers)
 	each := min(mostRanges, max(leastRanges, allRanges/max(1, len(peers))))
 	for _, p := range peers {
-		at := v1alpha1.PlannedPeer{Name: p.Name, Engine: f.Engine.String(), PublicKey: p.Key.String()}
+		at := v1alpha1.PlannedPeer{Name: p.Name, Engine: p.Engine.String(), PublicKey: p.Key.String()}
 		for _, e := range p.Endpoints[:min(len(p.Endpoints), mostEndpoints)] {
 			at.Endpoints = append(at.Endpoints, e.String())
 		}

@@ -55,7 +55,7 @@ func Has(f Facts, before Status, generation int64, now time.Time) Status {
 		since[t.Peer] = t
 	}
 	for _, p := range others(f.Peers) {
-		t := Tunnel{Peer: p.Name, Engine: f.Engine.String(), State: p.State, Reason: cut(p.Reason, mostReason),
+		t := Tunnel{Peer: p.Name, Engine: p.Engine.String(), State: p.State, Reason: cut(p.Reason, mostReason),
 			Alone: p.Alone,
 			Since: now.UTC().Truncate(time.Second)}
 		if last, ok := since[t.Peer]; ok && last.State == t.State {

@@ -48,6 +48,7 @@ const (
 type ESP struct {
 	Cipher string // AES or ChaCha
 	Port   uint16
+	Only   bool // nodes without IPsec are not reached
 }
 
 // None is a pool of no addresses.
@@ -200,13 +201,28 @@ func (r reading) config(raw v1alpha1.MeshOptions) Config {
 		r.add("mesh.closedFor", "%v is not within 0s and %v", c.ClosedFor, meshClosedMost)
 		c.ClosedFor = meshClosed
 	}
+	if c.Engine == IPsec && !c.ESP.Only {
+		r.beside(c)
+	}
 	r.join(c.Join)
 	return c
 }
 
+// beside looks at what WireGuard beside IPsec needs: a link and a port of its own.
+func (r reading) beside(c Config) {
+	if len(c.Options.Link) == 15 {
+		r.add("mesh.link", "%q is too long with mesh.engine ipsec, which has a second link of this name with a w behind it: "+
+			"at most 14 characters, or 15 with mesh.ipsec.only", c.Options.Link)
+	}
+	if c.Port == c.ESP.Port {
+		r.add("mesh.port", "%d is mesh.ipsec.port too: with mesh.engine ipsec the first one is WireGuard's, for nodes "+
+			"without IPsec; choose another one, or set mesh.ipsec.only", c.Port)
+	}
+}
+
 // esp reads what counts with IPsec alone: it may stand there before the engine is switched, and after.
 func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
-	out := ESP{cmp.Or(raw.Cipher, AES), uint16(r.number("mesh.ipsec.port", raw.Port, DefaultESPPort, 65535))}
+	out := ESP{cmp.Or(raw.Cipher, AES), uint16(r.number("mesh.ipsec.port", raw.Port, DefaultESPPort, 65535)), raw.Only}
 	if out.Port == 0 {
 		r.add("mesh.ipsec.port", "0 is no port")
 	}

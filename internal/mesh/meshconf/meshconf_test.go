@@ -57,7 +57,7 @@ func whole() string {
   policies: [/etc/tombolo/policy.yaml]
   lazyAbove: 0
   engine: kernel
-  ipsec: {cipher: chacha20-poly1305, port: 4501}
+  ipsec: {cipher: chacha20-poly1305, port: 4501, only: true}
   offloads: {udpGSO: false, tunGRO: false}
   portMapping: false
   stun: ["stun.example.com:3478", "[2001:db8::1]:3478"]
@@ -80,7 +80,7 @@ func TestRead(t *testing.T) {
 	got.Proxy = meshconf.Config{}.Proxy
 	p := netip.MustParsePrefix
 	want := meshconf.Config{
-		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
+		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501, Only: true}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
@@ -153,6 +153,8 @@ func TestReadRefuses(t *testing.T) {
 		{"engine", "boringtun", `mesh.engine: "boringtun" is neither`},
 		{"engine", "ipsek", "did you mean ipsec?"},
 		{"ipsec", "{cipher: des}", `mesh.yaml:1:24: mesh.ipsec.cipher: "des" is neither aes-256-gcm nor chacha20-poly1305`},
+		{"engine", "ipsec, link: fifteen-letters", "mesh.link: \"fifteen-letters\" is too long with mesh.engine ipsec"},
+		{"engine", "ipsec, port: 4500", "mesh.port: 4500 is mesh.ipsec.port too"},
 		{"ipsec", "{port: 0}", "mesh.yaml:1:22: mesh.ipsec.port: 0 is no port"},
 		{"ipsec", "{port: 65536}", "mesh.ipsec.port: 65536 is not within"},
 		{"ipsec", "{key: a}", "mesh.ipsec.key: unknown key"},

@@ -5,13 +5,18 @@ package peering
 import (
 	"crypto/ed25519"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
+	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -89,5 +94,80 @@ func TestManyEnginesThatDoNotMeet(t *testing.T) {
 	err = p.Set(all)
 	if text := fmt.Sprint(err); strings.Count(text, "mesh_engine") != 1 || !strings.Contains(text, "n00, n01") || !strings.Contains(text, "and 3 more another engine") || strings.Contains(text, all[limit.MeshNames].Name) {
 		t.Errorf("%s", text)
+	}
+}
+
+// taking is traffic that counts what a relay brings.
+type taking struct {
+	silent
+	got *int
+}
+
+func (t taking) Receive(member.Key, []byte) bool {
+	*t.got++
+	return true
+}
+
+func knows(p *Peering, name string) bool {
+	_, ok := p.seen.Load().by[name]
+	return ok
+}
+
+// TestPeersOfAnotherEngineOfThisNode: they are no peers and none that are refused, but nobody is looked for at an address
+// of theirs; and who scrapes gets both engines' figures as one.
+func TestPeersOfAnotherEngineOfThisNode(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	var told [2]tunnel.Config
+	var got [2]int
+	open := func(i int, beside *Peering) *Peering {
+		p, err := New(Parts{Private: privateOf(t), Socket: silent{}, Engine: heeding{told: &told[i]}, Traffic: taking{got: &got[i]},
+			Datapath: NewDatapath(nil), Metrics: reg, Beside: beside})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := open(0, nil)
+	second := open(1, first)
+	inside := netip.MustParseAddrPort("10.2.0.1:1")
+	near := Peer{ID: "a", Name: "n1", Key: member.Key{9}, Secrets: common, Facts: path.Facts{Candidates: []path.Candidate{{Addr: inside}}}}
+	far := Peer{ID: "b", Name: "n2", Key: member.Key{8}, Engine: member.IPsec, Elsewhere: true, Secrets: common,
+		Ranges: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}}
+	if err := first.Set([]Peer{near, far}); err != nil {
+		t.Fatal(err)
+	}
+	if h := first.Healths(); len(h) != 1 || h[0].ID != "a" || len(told[0].Peers) != 1 || knows(first, "n2") || !knows(first, "n1") {
+		t.Errorf("%+v, the engine has %+v", h, told[0].Peers)
+	}
+	if f := first.peers["a"].Facts; len(f.Candidates) > 0 || !first.seen.Load().inside.contain(inside.Addr()) {
+		t.Errorf("%+v is looked for within the mesh", f.Candidates)
+	}
+	far.Elsewhere, far.Engine = false, ""
+	near.Elsewhere = true
+	if err := second.Set([]Peer{near, far}); err != nil {
+		t.Fatal(err)
+	}
+	if n := first.readings().Peers("down") + first.readings().Peers("direct") + first.readings().Peers("idle"); n != 2 {
+		t.Errorf("%v peers are counted, want 2", n)
+	}
+	lost := func() float64 {
+		var m dto.Metric
+		if err := first.m.Dropped.WithLabelValues("no_peer").Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.GetCounter().GetValue()
+	}
+	before := lost()
+	second.Relayed("h", "n1", []byte{4, 0, 0, 0}) // WireGuard's: the first one has the peer
+	if lost() != before || got != [2]int{1, 0} {
+		t.Errorf("of what a hub brings for the first engine both have %v", got)
+	}
+	if second.Relayed("h", "n9", []byte{4, 0, 0, 0}); lost() != before+1 {
+		t.Error("what a hub brings for nobody is not counted")
+	}
+	// A peer that moves here is one from then on.
+	far.Ranges = nil
+	if err := first.Set([]Peer{far}); err != nil || len(first.Healths()) != 1 || !knows(first, "n2") || first.seen.Load().inside.contain(inside.Addr()) {
+		t.Errorf("%v: %+v", err, first.Healths())
 	}
 }

@@ -30,8 +30,10 @@ type Peer struct {
 	Name string     // as relays know it
 	Key  member.Key // of WireGuard
 	Pin  member.Pin // of its certificate for IPsec
-	// Engine is what encrypts its packets. One with another engine than this node's is no peer.
+	// Engine is what carries its packets. One with another engine than this node's is no peer.
 	Engine member.Engine
+	// Elsewhere says that another engine of this node carries its packets: it is no peer, and its ranges are the mesh's.
+	Elsewhere bool
 	// Proven says that the member with this ID is shown to have Key: the name that a hub has
 	// vouched for stays with it when the key changes.
 	Proven bool

@@ -64,6 +64,9 @@ type Parts struct {
 	Lost    func()
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // may be nil
+	// Beside has the peers of another engine of this node, for which both share their metrics. It may be nil, and does
+	// not run yet.
+	Beside *Peering
 }
 
 // Peering is the owner of all paths. Its methods may be called by several goroutines.
@@ -75,23 +78,24 @@ type Peering struct {
 	news  *run.Alarm
 	*Datapath
 	bytes  traffic
-	health atomic.Bool // of which Changed is
-	lost   atomic.Bool // of which Lost is
-	alone  atomic.Bool // what this node says of itself
+	health atomic.Bool             // of which Changed is
+	lost   atomic.Bool             // of which Lost is
+	alone  atomic.Bool             // what this node says of itself
+	beside atomic.Pointer[Peering] // whose readings are told with those of this one
 
 	turn sync.Mutex // held by who changes the engine; taken before mu
 
-	mu      sync.Mutex
-	own     *own // changed under turn too
-	peers   map[string]*peer
-	refused []Report
-	due     dueHeap
-	touched []*peer
-	asked   time.Time // of Engine.Stats
-	askAt   time.Time // when it is asked next
-	stale   bool      // the engine refused what it was to be
-
-	together time.Time // when peers were last asked together
+	mu        sync.Mutex
+	own       *own // changed under turn too
+	peers     map[string]*peer
+	refused   []Report
+	elsewhere []Peer // of Set; changed under turn
+	due       dueHeap
+	touched   []*peer
+	asked     time.Time // of Engine.Stats
+	askAt     time.Time // when it is asked next
+	stale     bool      // the engine refused what it was to be
+	together  time.Time // when peers were last asked together
 }
 
 // own are the keys of this node.
@@ -132,7 +136,12 @@ func New(parts Parts) (*Peering, error) {
 		own: newOwn(parts.Private, parts.Signer), peers: map[string]*peer{},
 	}
 	p.alarm, p.news = run.NewAlarm(p.tick), run.NewAlarm(p.tellNews)
-	p.m = telemetry.NewPeering(parts.Metrics, p.readings())
+	if first := parts.Beside; first != nil {
+		p.m = first.m
+		first.beside.Store(p)
+	} else {
+		p.m = telemetry.NewPeering(parts.Metrics, p.readings())
+	}
 	return p, nil
 }
 

@@ -29,10 +29,14 @@ func (p *Peering) Probe(from netip.AddrPort, at netip.Addr, b []byte) {
 	p.open(arrival{via: path.Path{Addr: from}, local: at.Unmap()}, b)
 }
 
-// Relayed takes what came from a peer by a hub: WireGuard's, or a probe.
+// Relayed takes what came from a peer by a hub: WireGuard's, or a probe. Whom it does not know the one beside it may.
 func (p *Peering) Relayed(hub, name string, b []byte) {
 	x, ok := p.seen.Load().by[name]
-	if !ok {
+	switch {
+	case !ok && p.parts.Beside != nil:
+		p.parts.Beside.Relayed(hub, name, b)
+		return
+	case !ok:
 		p.drop("no_peer")
 		return
 	}

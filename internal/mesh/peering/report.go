@@ -79,31 +79,43 @@ func (p *Peering) reportOf(now time.Time, x *peer) Report {
 
 func (r *Report) add(why string) { r.Why = strings.TrimPrefix(r.Why+"; "+why, "; ") }
 
-// readings are read when metrics are scraped.
+// readings are those of this one and of the one beside it.
 func (p *Peering) readings() telemetry.PeeringReadings {
-	return telemetry.PeeringReadings{
-		Peers: func(state string) float64 {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			now, n := time.Now(), 0
-			for _, x := range p.peers {
-				if s, _ := x.path.State(now); string(s) == state {
-					n++
-				}
+	both := func(read func(p *Peering, what string) float64) func(string) float64 {
+		return func(what string) float64 {
+			sum := read(p, what)
+			if o := p.beside.Load(); o != nil {
+				sum += read(o, what)
 			}
-			return float64(n)
-		},
-		Bytes: func(direction string) float64 {
+			return sum
+		}
+	}
+	return telemetry.PeeringReadings{
+		Peers: both(inState),
+		Bytes: both(func(p *Peering, direction string) float64 {
 			if direction == "sent" {
 				return float64(p.bytes.sent.Load())
 			}
 			return float64(p.bytes.received.Load())
-		},
-		Relayed: func(direction string) float64 {
+		}),
+		Relayed: both(func(p *Peering, direction string) float64 {
 			if direction == "sent" {
 				return float64(p.relayedSent.Load())
 			}
 			return float64(p.bytes.relayedReceived.Load())
-		},
+		}),
 	}
+}
+
+// inState is how many peers are in a state.
+func inState(p *Peering, state string) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, n := time.Now(), 0
+	for _, x := range p.peers {
+		if s, _ := x.path.State(now); string(s) == state {
+			n++
+		}
+	}
+	return float64(n)
 }

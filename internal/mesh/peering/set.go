@@ -83,6 +83,9 @@ func (p *Peering) Set(all []Peer) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	all = slices.Clone(all)
+	p.elsewhere = slices.Clone(all)
+	p.elsewhere = slices.DeleteFunc(p.elsewhere, func(f Peer) bool { return !f.Elsewhere })
+	all = slices.DeleteFunc(all, func(f Peer) bool { return f.Elsewhere })
 	slices.SortStableFunc(all, func(a, b Peer) int { return strings.Compare(a.ID, b.ID) })
 	drafts, refused := p.drafts(all)
 
@@ -99,7 +102,7 @@ func (p *Peering) Set(all []Peer) error {
 			errs = append(errs, r.Problem)
 		}
 	}
-	if len(apart) > 0 { // half of all nodes, while they are switched one by one
+	if len(apart) > 0 { // half of all nodes, where IPsec alone may carry packets
 		errs = append(errs, farApart(p.parts.Encrypts, apart))
 	}
 	p.alarm.Ring()
@@ -109,7 +112,7 @@ func (p *Peering) Set(all []Peer) error {
 // drafts judges peers and derives their keys. The caller holds turn: what there is of
 // peers and links stays meanwhile.
 func (p *Peering) drafts(all []Peer) (out []draft, refused []Report) {
-	inside := newRanges(all)
+	inside := newRanges(slices.Concat(all, p.elsewhere))
 	taken := map[member.Key]bool{}
 	ids := map[string]bool{}
 	for _, f := range all {
@@ -143,8 +146,8 @@ func (p *Peering) judge(f Peer, taken map[member.Key]bool) error {
 	switch {
 	case p.apart(f):
 		return fault.Newf(fault.CodeEngine, "peer %s", f.Name).
-			Whyf("it runs engine %s, this node %s", f.Engine, p.parts.Encrypts).
-			Hint("set mesh.engine of both to ipsec, or of both to another one")
+			Whyf("it runs engine %s, this node %s alone", f.Engine, p.parts.Encrypts).
+			Hint("%s", aloneHint)
 	case p.parts.Encrypts == member.IPsec && f.Pin.IsZero():
 		return fault.Newf(fault.CodeEntryInvalid, "peer %s", f.Name).
 			Whyf("no source states the pin of its certificate").
@@ -171,10 +174,13 @@ func farApart(own member.Engine, names []string) error {
 		names, more = names[:limit.MeshNames], fmt.Sprintf(" and %d more", n)
 	}
 	return fault.New(fault.CodeEngine, "some peers have no tunnel").
-		Whyf("this node runs %s, and %s%s another engine", own,
+		Whyf("this node runs %s alone, and %s%s another engine", own,
 			strings.Join(names, ", "), more).
-		Hint("set mesh.engine of all nodes to ipsec, or of all to another one")
+		Hint("%s", aloneHint)
 }
+
+// aloneHint is what to do where one engine alone may carry packets.
+const aloneHint = "set mesh.engine of the other node to ipsec, or take mesh.ipsec.only out of this node's configuration"
 
 // outside leaves out what lies within the mesh: a path must not travel on itself.
 func outside(in []path.Candidate, mesh ranges) (out []path.Candidate) {
@@ -246,7 +252,7 @@ func (p *Peering) adopt(now time.Time, drafts []draft) {
 func (p *Peering) look(all []Peer) {
 	v := &view{
 		hints: map[disco.Hint][]*link{}, names: map[member.Key]string{},
-		keys: map[member.Key]*peer{}, by: map[string]named{}, inside: newRanges(all),
+		keys: map[member.Key]*peer{}, by: map[string]named{}, inside: newRanges(slices.Concat(all, p.elsewhere)),
 	}
 	for _, f := range all {
 		x := p.peers[f.ID]

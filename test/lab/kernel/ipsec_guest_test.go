@@ -237,7 +237,7 @@ func (e *ends) trouble() (out []string) {
 
 // TestWithoutIPsec: what a kernel lacks is said, and nothing is changed for that. With all of it nothing is.
 func TestWithoutIPsec(t *testing.T) {
-	f := ipsec.Able()
+	f := ipsec.Able(false)
 	if f == nil || f.Code != fault.CodeUnsupported || !strings.Contains(f.Next, "modprobe -a xfrm_user xfrm_interface esp4") {
 		t.Fatalf("without its modules: %v", f)
 	}
@@ -246,7 +246,7 @@ func TestWithoutIPsec(t *testing.T) {
 // TestWithoutESP: the same where only a part is missing.
 func TestWithoutESP(t *testing.T) {
 	before := ipsecLinks(t)
-	f := ipsec.Able()
+	f := ipsec.Able(false)
 	if f == nil || !strings.Contains(f.Error(), "it lacks ESP in UDP over IPv4, ESP in UDP over IPv6 (Linux 5.8)") ||
 		!strings.Contains(f.Next, "modprobe -a esp4 gcm") {
 		t.Fatalf("without esp4: %v", f)
@@ -271,7 +271,7 @@ func ipsecLinks(t *testing.T) string {
 
 // TestTheKernelsIPsec: what a mesh needs of it, on a wire on which somebody listens.
 func TestTheKernelsIPsec(t *testing.T) {
-	if f := ipsec.Able(); f != nil {
+	if f := ipsec.Able(false); f != nil {
 		t.Fatal(f)
 	}
 	e := newEnds(t)

@@ -273,6 +273,8 @@ type peerStatus struct {
 	Overlay6   string    `json:"overlay6"`
 	Overlay4   string    `json:"overlay4"`
 	Ranges     []string  `json:"ranges"`
+	Engine     string    `json:"engine"`
+	EngineWhy  string    `json:"engineWhy"`
 	State      string    `json:"state"`
 	Why        string    `json:"why"`
 	Path       string    `json:"path"`

@@ -102,8 +102,10 @@ func cutOff(f *share.Facts, cluster string, reported map[string]health) {
 func engineReason(wanted, used string) string {
 	ipsec := used == v1alpha1.LinkIPsec
 	switch {
+	case strings.Contains(used, ","):
+		return "mesh.engine of the node is ipsec, and wireguard reaches nodes that do not run it"
 	case wanted == v1alpha1.LinkIPsec && !ipsec, wanted == v1alpha1.LinkWireGuard && ipsec:
-		return "spec.engine of the Cluster is " + wanted + "; mesh.engine of the node says otherwise, and counts"
+		return "spec.engine of the Cluster is " + wanted + "; mesh.engine of the nodes says otherwise, and counts"
 	case wanted == v1alpha1.LinkIPsec || wanted == v1alpha1.LinkWireGuard:
 		return "spec.engine of the Cluster is " + wanted
 	}

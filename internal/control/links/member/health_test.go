@@ -65,6 +65,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	for _, c := range [][3]string{{"", "wireguard", "is auto"}, {v1alpha1.LinkAuto, "ipsec", "is auto"},
+		{v1alpha1.LinkIPsec, "ipsec,wireguard", "nodes that do not run it"}, {v1alpha1.LinkAuto, "ipsec,wireguard", "nodes that do not run it"},
 		{v1alpha1.LinkWireGuard, "wireguard", "is wireguard"}, {v1alpha1.LinkWireGuard, "ipsec", "says otherwise"},
 		{v1alpha1.LinkIPsec, "ipsec", "is ipsec"}, {v1alpha1.LinkIPsec, "wireguard", "says otherwise"}} {
 		if got := engineReason(c[0], c[1]); !strings.Contains(got, c[2]) {

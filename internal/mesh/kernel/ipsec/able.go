@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netns"
@@ -31,14 +32,18 @@ var parts = []part{
 	{"ChaCha20-Poly1305 for ESP", "chacha20poly1305", tryState("192.0.2.1", "192.0.2.3", ChaCha)},
 }
 
+// diverting is what another engine beside IPsec needs.
+var diverting = part{"diverting packets from one link to another (clsact, flower, mirred)",
+	"sch_ingress cls_flower act_mirred", tryDivert}
+
 // crypto are the modules of AES-256-GCM with the sequence numbers of ESP.
 const crypto = "gcm ghash-generic ctr seqiv drbg"
 
 // Able says what the kernel lacks for IPsec, by name and with the command that loads it. It tries in a network
 // namespace of its own, which goes with it: nothing of this machine is changed, but that the kernel loads modules if it
-// can.
-func Able() *fault.Fault {
-	lacks, err := able()
+// can. Beside says that another engine is to carry packets of some peers.
+func Able(beside bool) *fault.Fault {
+	lacks, err := able(beside)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Because(err).
@@ -57,7 +62,7 @@ func Able() *fault.Fault {
 			"peers stay the same", strings.Join(modules, " "))
 }
 
-func able() (lacks []part, err error) {
+func able(beside bool) (lacks []part, err error) {
 	runtime.LockOSThread()
 	here, err := netns.Get()
 	if err != nil {
@@ -91,7 +96,11 @@ func able() (lacks []part, err error) {
 	if _, err := d.policies(); err != nil {
 		return []part{{"XFRM", needs, nil}}, nil
 	}
-	for _, p := range parts {
+	all := parts
+	if beside {
+		all = append(slices.Clone(parts), diverting)
+	}
+	for _, p := range all {
 		if p.try(d) != nil {
 			lacks = append(lacks, p)
 		}
@@ -109,4 +118,14 @@ func tryState(from, to string, c Cipher) func(*Device) error {
 		return d.Add(State{Name: Name{netip.MustParseAddr(to), 0x100}, Peer: 1, From: netip.MustParseAddr(from), Cipher: c,
 			Key: NewKey(key), FromPort: 4500, ToPort: 4500})
 	}
+}
+
+// tryDivert has packets be diverted from the link to itself, which nothing is routed into.
+func tryDivert(d *Device) error {
+	v, err := OpenDivert(d.s.Link, d.s.Link)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	return v.Away([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")})
 }
