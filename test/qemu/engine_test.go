@@ -61,11 +61,12 @@ func TestKernelIPsec(t *testing.T) {
 	}
 	ciphers := []string{"gcm", "ghash-generic", "ctr", "seqiv", "drbg", "chacha20poly1305", "chacha_generic",
 		"poly1305_generic", "authenc", "cbc", "echainiv"} // the last three are for what others have
-	run(t, qemu.Guest{Within: 8 * time.Minute, Steps: []qemu.Step{
+	run(t, qemu.Guest{Within: 12 * time.Minute, Steps: []qemu.Step{
 		in("TestWithoutIPsec", network...),
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
-		in("(TestTheKernelsIPsec|TestSequenceNumbersOfIPsec|TestPacketSizesOfIPsec)", append([]string{"esp4", "esp6"}, ciphers...)...),
+		in("(TestTheKernelsIPsec|TestSequenceNumbersOfIPsec|TestPacketSizesOfIPsec|TestWhoHasTheKeyDecryptsIPsec)",
+			append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
-		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestIPsecEngine$"},
+		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^(TestIPsecEngine|TestIPsecLinkedClusters)$"},
 	}})
 }
