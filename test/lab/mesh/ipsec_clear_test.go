@@ -6,7 +6,6 @@ package mesh
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -117,18 +116,22 @@ func (r *linkedRig) worn(n *node, peer string) {
 		}
 		return "", fmt.Errorf("nothing is sent to %s", peer)
 	}
-	before, err := sends()
-	all, sasErr := lab.SAs(n.host)
-	at := slices.IndexFunc(all, func(s lab.SA) bool { return fmt.Sprintf("%#x", s.SPI) == before })
-	if err = errors.Join(err, sasErr); err != nil || at < 0 {
-		r.t.Fatalf("%s sends to %s by %q, and has no such state: %v", n.name, peer, before, err)
-	}
-	const much = 1 << 35 // more than a node sends by the keys of one exchange
-	if err := lab.Age(n.host, all[at], lab.Wear{Packets: much}); err != nil {
-		r.t.Fatal(err)
-	}
+	const much = 1 << 35 // packets: more than a node sends by the keys of one exchange
+	const reason = `reason="much was sent"`
+	noted, before := n.said(reason), ""
+	r.eventually("the keys by which "+n.name+" sends to "+peer+" are worn", n.role, func() (err error) {
+		if before, err = sends(); err != nil {
+			return err
+		}
+		all, err := lab.SAs(n.host)
+		at := slices.IndexFunc(all, func(s lab.SA) bool { return fmt.Sprintf("%#x", s.SPI) == before })
+		if err != nil || at < 0 { // other ones have just taken their place
+			return fmt.Errorf("there is no state %s: %w", before, err)
+		}
+		return lab.Age(n.host, all[at], lab.Wear{Packets: much})
+	})
 	r.eventually(n.name+" sends to "+peer+" by new keys", n.role, func() error {
-		if now, err := sends(); err != nil || now == before {
+		if now, err := sends(); err != nil || now == before || n.said(reason) == noted {
 			return fmt.Errorf("it is %s, %w", now, err)
 		}
 		return nil
