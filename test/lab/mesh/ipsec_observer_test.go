@@ -53,7 +53,7 @@ func (r *linkedRig) observed(t *testing.T, keys espKeys) {
 		if len(key) != 36 {
 			t.Fatalf("the state %#x has a key of %d bytes", spi, len(key))
 		}
-		secrets[fmt.Sprintf("the key of %#x", spi)] = key[:32]
+		secrets[fmt.Sprintf("the key of %#x", spi)] = bytes.Clone(key[:32]) // with no room behind it, which is the salt's
 	}
 	for _, n := range r.all() {
 		text, err := os.ReadFile(filepath.Join(n.dir, "state", "ipsec.key"))
@@ -61,7 +61,7 @@ func (r *linkedRig) observed(t *testing.T, keys espKeys) {
 		if err = errors.Join(err, errKey); err != nil || len(key) < 32 {
 			t.Fatalf("%s has a key of %d bytes: %v", n.name, len(key), err)
 		}
-		secrets["the key of the certificate of "+n.name] = key[:32]
+		secrets["the key of the certificate of "+n.name] = bytes.Clone(key[:32])
 	}
 	search := newSearch(secrets)
 	for what, key := range secrets { // each is found where it is, in each spelling, and what is not there is not
