@@ -101,6 +101,47 @@ func ClampMSS(h *Host, mtu int) *Filter {
 	})
 }
 
+// ToAddress sends what comes to the host for one address of IPv4 to another one, as the proxy
+// of a Service does. Its count is the number of connections.
+func ToAddress(h *Host, from, to netip.Addr) *Filter {
+	return h.Filter("to-"+to.String(), network.Chain{
+		Name: "pre", Type: nftables.ChainTypeNAT,
+		Hook: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+		Rules: [][]expr.Any{destined(address(16, from), to)},
+	})
+}
+
+// OneToOne gives each of some addresses behind the host one of its own at a link, as clouds do
+// with elastic addresses. Its count is the number of connections.
+func OneToOne(h *Host, link string, inner map[netip.Addr]netip.Addr) *Filter {
+	pre := network.Chain{Name: "pre", Type: nftables.ChainTypeNAT,
+		Hook: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest}
+	post := network.Chain{Name: "post", Type: nftables.ChainTypeNAT,
+		Hook: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource}
+	for outer, behind := range inner {
+		pre.Rules = append(pre.Rules, destined(slices.Concat(network.Through(expr.MetaKeyIIFNAME, link), address(16, outer)), behind))
+		post.Rules = append(post.Rules, translated(slices.Concat(network.Through(expr.MetaKeyOIFNAME, link), address(12, behind)),
+			expr.NATTypeSourceNAT, outer))
+	}
+	return h.Filter("one-to-one-"+link, pre, post)
+}
+
+func destined(match []expr.Any, to netip.Addr) []expr.Any {
+	return translated(match, expr.NATTypeDestNAT, to)
+}
+
+func translated(match []expr.Any, kind expr.NATType, to netip.Addr) []expr.Any {
+	return network.Rule(append(match, &expr.Immediate{Register: 1, Data: to.AsSlice()}),
+		&expr.NAT{Type: kind, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1})
+}
+
+// address matches one at a place of the header of IPv4.
+func address(offset uint32, is netip.Addr) []expr.Any {
+	return append(layer3(unix.NFPROTO_IPV4),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: is.AsSlice()})
+}
+
 // Swallow drops what comes to the host for a network of IPv4, before it is routed,
 // silently: a place where many could be, and nobody answers. Its count is the packets.
 func Swallow(h *Host, prefix netip.Prefix) *Filter {

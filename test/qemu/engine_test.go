@@ -69,10 +69,11 @@ func TestKernelIPsec(t *testing.T) {
 	run(t, qemu.Guest{Within: 12 * time.Minute, Steps: []qemu.Step{
 		in("TestWithoutIPsec", network...),
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
-		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
+		in("(TestTheKernelsIPsec|TestSequenceNumbersOfIPsec|TestPacketSizesOfIPsec|TestWhoHasTheKeyDecryptsIPsec)",
+			append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
 		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
-			Test: "^TestIPsecEngine$"},
+			Test: "^(TestIPsecEngine|TestIPsecLinkedClusters)$"},
 		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
 	}})
 }

@@ -235,7 +235,7 @@ func (g Guest) boot(ctx context.Context, image, initramfs string) ([]byte, error
 	cmd := exec.CommandContext(ctx, program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-nic", "none", "-serial", "stdio", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
 		"-m", fmt.Sprint(memory), "-kernel", image, "-initrd", initramfs,
-		"-append", "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic rdinit=/init")
+		"-append", "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check oops=panic rdinit=/init")
 	// It dies with the thread that starts it, which this function has for itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()

@@ -288,7 +288,7 @@ func (c config) qemu(s *stageRun) error {
 	}
 	run := c.suiteOf(packages...)
 	run.only, run.verbose, run.noSkips = names, true, true // secrets are made in the guest and end with it
-	return s.test(run, "-tags", "qemu", "-count=1", "-timeout", "10m")
+	return s.test(run, "-tags", "qemu", "-count=1", "-timeout", "20m")
 }
 
 // atATime is a flag of go test for more packages or tests at a time than there are processors.

@@ -92,9 +92,14 @@ func (c *Capture) Packets() int {
 	return c.count
 }
 
-// With returns how many packets hold the word. It is an error when some were
-// missed: nothing can be said then of what is not there.
+// With returns how many packets hold the word; see Count.
 func (c *Capture) With(word []byte) (int, error) {
+	return c.Count(func(packet []byte) bool { return bytes.Contains(packet, word) })
+}
+
+// Count returns how many packets, from the Ethernet header on, are such as is said. It is an
+// error when some were missed: nothing can be said then of what is not there.
+func (c *Capture) Count(such func(packet []byte) bool) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn, err := c.file.SyscallConn()
@@ -115,12 +120,12 @@ func (c *Capture) With(word []byte) (int, error) {
 	}
 	count := 0
 	for _, packet := range c.packets {
-		if bytes.Contains(packet, word) {
+		if such(packet) {
 			count++
 		}
 	}
 	return count, nil
 }
 
-// Close ends the capture; With is to be asked before.
+// Close ends the capture; With and Count are to be asked before.
 func (c *Capture) Close() error { return c.file.Close() }

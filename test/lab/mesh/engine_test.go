@@ -200,18 +200,24 @@ func (r *rig) traces(h *lab.Host) string {
 	for _, table := range tables {
 		note("table", table.Name)
 	}
-	states, stateErr := k.XfrmStateList(netlink.FAMILY_ALL)
+	var states []netlink.XfrmState
+	var policies []netlink.XfrmPolicy
+	xfrmErr := h.Do(func() (err error) { // k has no socket of XFRM
+		if states, err = netlink.XfrmStateList(netlink.FAMILY_ALL); err == nil {
+			policies, err = netlink.XfrmPolicyList(netlink.FAMILY_ALL)
+		}
+		return err
+	})
 	for _, s := range states { // of their keys nothing is printed
 		note("state", fmt.Sprint(s.Dst, s.Spi))
 	}
-	policies, policyErr := k.XfrmPolicyList(netlink.FAMILY_ALL)
 	for _, p := range policies {
 		note("policy", fmt.Sprint(p.Src, p.Dst, p.Dir))
 	}
-	if errors.Is(stateErr, unix.EPROTONOSUPPORT) { // this kernel has no IPsec
-		stateErr, policyErr = nil, nil
+	if errors.Is(xfrmErr, unix.EPROTONOSUPPORT) { // this kernel has no IPsec
+		xfrmErr = nil
 	}
-	if err := errors.Join(err, addrErr, ruleErr, routeErr, nftErr, stateErr, policyErr); err != nil {
+	if err := errors.Join(err, addrErr, ruleErr, routeErr, nftErr, xfrmErr); err != nil {
 		r.t.Fatal(err)
 	}
 	slices.Sort(out)

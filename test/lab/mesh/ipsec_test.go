@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 
 // TestIPsecEngine: nodes with the kernel's IPsec carry traffic, with old keys and new ones, after a kill and behind a
 // NAT, go without a trace, and send nothing in clear. A node with WireGuard is reached by WireGuard, and they say why.
+// What other programs have of IPsec stays as it is.
 func TestIPsecEngine(t *testing.T) {
 	l := labtest.New(t, "mesh")
 	open := kind(t, "open")
@@ -35,11 +37,23 @@ func TestIPsecEngine(t *testing.T) {
 			}
 		}
 	})
-	bare := map[*node]string{}
+	bare, others := map[*node]string{}, map[*node][]string{}
+	for _, n := range []*node{a, b} {
+		if others[n], err = lab.OthersIPsec(n.host); err != nil {
+			t.Fatal(err)
+		}
+	}
+	untouched := func() {
+		r.t.Helper()
+		for n, want := range others {
+			r.requireOthers(n, want)
+		}
+	}
 	for _, n := range r.nodes {
 		bare[n] = r.traces(n.host)
 	}
 	together(a, b, c)
+	untouched()
 	for _, n := range []*node{a, b} {
 		n.requireEngine(meshconf.IPsec, "mesh.engine says so")
 		n.requireLink("xfrm")
@@ -78,6 +92,7 @@ func TestIPsecEngine(t *testing.T) {
 			awaitKey(other, n, after.PublicKey)
 			both(t)
 		}
+		untouched()
 	})
 	r.step("killed", func(t *testing.T) {
 		for _, n := range []*node{a, b} {
@@ -86,14 +101,27 @@ func TestIPsecEngine(t *testing.T) {
 			n.requireLink("xfrm")
 			both(t)
 		}
+		untouched()
 	})
 	r.step("no trace", func(t *testing.T) {
 		for _, n := range r.nodes {
 			n.stop()
 			r.requireTraces(n, bare[n])
 		}
+		untouched()
 	})
 	r.requireNoClearText(r.nodes...)
+}
+
+// requireOthers checks that other programs have what they had of IPsec.
+func (r *rig) requireOthers(n *node, want []string) {
+	r.t.Helper()
+	all, err := lab.AllIPsec(n.host)
+	for _, w := range want {
+		if err != nil || !slices.Contains(all, w) {
+			r.t.Errorf("%s has no %s any more (%v), but\n%s", n.name, w, err, strings.Join(all, "\n"))
+		}
+	}
 }
 
 // xfrm is what the kernel of a node has counted of IPsec's errors, and on its links.

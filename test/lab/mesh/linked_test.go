@@ -38,12 +38,13 @@ type linkedCluster struct {
 	pods     []pod
 }
 
-// linkedRig is two linked clusters. What controllers do is done by mirror: each API server has all objects.
+// linkedRig is two linked clusters, or three. What controllers do is done by mirror: each API server has all objects.
 //
-//	east: a           west: b, c and d
+//	east: a           west: b, c and d           south, if it is there: e
 type linkedRig struct {
 	*rig
-	east, west *linkedCluster
+	linked            []*linkedCluster
+	east, west, south *linkedCluster
 
 	mu    sync.Mutex
 	roles map[string]bool // gateways, by their nodes' names
@@ -57,28 +58,28 @@ func newLinkedRig(t *testing.T) *linkedRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return linkedRigOf(bareRig(t, l, g), [2][]*lab.Place{g.All[:1], g.All[1:]},
-		linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
+	return linkedRigOf(bareRig(t, l, g), [][]*lab.Place{g.All[:1], g.All[1:]}, linkedOptions{})
 }
 
 // linkedOptions are what rigs of linked clusters differ in.
 type linkedOptions struct {
-	services [2]string
+	engine string // of all nodes; empty: the default
 }
 
 // linkedRigOf has clusters with nodes at the places.
-func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig {
+func linkedRigOf(bare *rig, places [][]*lab.Place, o linkedOptions) *linkedRig {
 	t, g := bare.t, bare.grid
 	t.Helper()
 	r := &linkedRig{rig: bare, roles: map[string]bool{}, ready: map[string]string{}}
-	for i, name := range []string{"east", "west"} {
+	for i, name := range []string{"east", "west", "south"}[:len(places)] {
 		at, err := g.Hub.Listen("tcp", fmt.Sprintf("%s:%d", lab.HubAddr, 6443+i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &linkedCluster{kubernetes: kubernetes{r.rig, kubetest.NewAt(t, at)}, name: name, services: o.services[i],
+		c := &linkedCluster{kubernetes: kubernetes{r.rig, kubetest.NewAt(t, at)}, name: name, services: fmt.Sprintf("10.%d.0.0/16", 101+i),
 			spec: map[string]any{}}
-		*map[int]**linkedCluster{0: &r.east, 1: &r.west}[i] = c
+		r.linked = append(r.linked, c)
+		*[]**linkedCluster{&r.east, &r.west, &r.south}[i] = c
 		for _, place := range places[i] {
 			number := len(r.rig.nodes) + 1
 			p := r.podBehind(place, bridge, number)
@@ -89,8 +90,12 @@ func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig 
 			c.pods = append(c.pods, p)
 			name := place.Host.Name()
 			c.api.AddNode(t, name)
+			mesh := map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8", "fd99::/16"}}
+			if o.engine != "" {
+				mesh["engine"] = o.engine
+			}
 			n := r.rig.node(place, settings{
-				mesh: map[string]any{"accept": []string{"10.0.0.0/8", "240.0.0.0/8", "fd99::/16"}},
+				mesh: mesh,
 				sources: map[string]any{
 					"kubernetes": map[string]any{"kubeconfig": r.write(name+".kubeconfig", string(c.api.Kubeconfig(name))), "node": name},
 					"linked":     map[string]any{"cluster": c.name},
@@ -102,12 +107,14 @@ func linkedRigOf(bare *rig, places [2][]*lab.Place, o linkedOptions) *linkedRig 
 	return r
 }
 
-// clusters gives both API servers the objects of both clusters.
-func (r *linkedRig) clusters(east, west map[string]any) {
+// clusters gives all API servers the objects of the clusters, in their order.
+func (r *linkedRig) clusters(specs ...map[string]any) {
 	r.mu.Lock()
-	r.east.spec, r.west.spec = east, west
+	for i, spec := range specs {
+		r.linked[i].spec = spec
+	}
 	r.mu.Unlock()
-	for _, c := range []*linkedCluster{r.east, r.west} {
+	for _, c := range r.linked {
 		var pods, accepted []any
 		for _, p := range c.pods {
 			for _, share := range p.shares() {
@@ -132,7 +139,7 @@ func (r *linkedRig) put(collection, name string, o map[string]any) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, c := range []*linkedCluster{r.east, r.west} {
+	for _, c := range r.linked {
 		c.api.Put(collection, name, string(text))
 	}
 }
@@ -145,7 +152,7 @@ func (r *linkedRig) mirror() {
 		defer close(done)
 		before := map[string]string{}
 		for ctx.Err() == nil {
-			for _, c := range []*linkedCluster{r.east, r.west} {
+			for _, c := range r.linked {
 				for i, n := range c.nodes {
 					r.mirrorOne(c, n.host.Name(), c.pods[i].shares(), before)
 				}
@@ -165,7 +172,7 @@ func (r *linkedRig) mirrorOne(c *linkedCluster, node string, pods []string, befo
 		return
 	}
 	spec := map[string]any{"clusterName": c.name, "nodeName": node, "podCIDRs": pods}
-	for _, field := range []string{"publicKey", "overlay4", "overlay6", "endpoints", "mesh"} {
+	for _, field := range []string{"publicKey", "pin", "engine", "overlay4", "overlay6", "endpoints", "mesh"} {
 		if member[field] != nil {
 			spec[field] = member[field]
 		}
@@ -418,14 +425,14 @@ func (r *linkedRig) withoutAPI(t *testing.T) {
 	a := r.east.nodes[0]
 	podA := r.east.pods[0]
 	podD := r.west.pods[2]
-	for _, c := range []*linkedCluster{r.east, r.west} {
+	for _, c := range r.linked {
 		c.api.Away(true)
 	}
 	a.kill()
 	a.begin()
 	a.awaitUp()
 	r.reaches("a node that starts without an API server reaches the other cluster", podA.host, podD.addr, podA.addr)
-	for _, c := range []*linkedCluster{r.east, r.west} {
+	for _, c := range r.linked {
 		c.api.Away(false)
 	}
 }
@@ -435,11 +442,9 @@ func (r *linkedRig) service(t *testing.T) {
 	podA := r.east.pods[0]
 	podD := r.west.pods[2]
 	for _, n := range r.west.nodes {
-		for _, words := range []string{"add table ip proxy", "add chain ip proxy pre { type nat hook prerouting priority -100 ; }",
-			fmt.Sprintf("add rule ip proxy pre ip daddr 10.102.0.10 dnat to %s", podD.addr)} {
-			if out, err := r.command(n.host, nil, "nft", words); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+		proxy := lab.ToAddress(n.host, netip.MustParseAddr("10.102.0.10"), netip.MustParseAddr(podD.addr))
+		if err := proxy.On(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	r.eventually("a pod of the east reaches a Service of the west", nil, func() error {

@@ -16,14 +16,14 @@ import (
 )
 
 // threeEach has two clusters of three nodes, each on a LAN behind a NAT of its own.
-func threeEach(t *testing.T, prepare func(*lab.Grid, [2][]*lab.Place), o linkedOptions) *linkedRig {
+func threeEach(t *testing.T, prepare func(*lab.Grid, [][]*lab.Place), o linkedOptions) *linkedRig {
 	t.Helper()
 	l := labtest.New(t, "mesh")
 	g, err := lab.NewPlaces(l, kind(t, "port-restricted"), kind(t, "port-restricted"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var places [2][]*lab.Place
+	places := make([][]*lab.Place, len(g.All))
 	for i, first := range g.All {
 		places[i] = []*lab.Place{first}
 		for n := 2; n <= 3; n++ {
@@ -41,8 +41,13 @@ func threeEach(t *testing.T, prepare func(*lab.Grid, [2][]*lab.Place), o linkedO
 	return r
 }
 
-// all are the nodes of both clusters.
-func (r *linkedRig) all() []*node { return append(append([]*node{}, r.east.nodes...), r.west.nodes...) }
+// all are the nodes of all clusters.
+func (r *linkedRig) all() (all []*node) {
+	for _, c := range r.linked {
+		all = append(all, c.nodes...)
+	}
+	return all
+}
 
 // elasticOf is the public address that a NAT has for one node alone.
 func elasticOf(cluster, node int) string { return fmt.Sprintf("198.18.%d.%d", cluster+1, node+1) }
@@ -53,17 +58,14 @@ func (r *rig) oneToOne(g *lab.Grid, places map[int][]*lab.Place) {
 		router := of[0].Router
 		err := errors.Join(of[0].NAT.Off(), of[0].Firewall.Off(),
 			g.Internet.Route(fmt.Sprintf("198.18.%d.0/24", i+1), of[0].Public4.String()))
+		inner := map[netip.Addr]netip.Addr{}
+		for n, p := range of {
+			inner[netip.MustParseAddr(elasticOf(i, n))] = p.Addr4
+		}
+		err = errors.Join(err, lab.OneToOne(router, "wan", inner).On())
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		lines := "nft add table ip elastic\nnft add chain ip elastic pre { type nat hook prerouting priority -100 ; }\n" +
-			"nft add chain ip elastic post { type nat hook postrouting priority 100 ; }\n"
-		for n, p := range of {
-			lines += fmt.Sprintf("nft add rule ip elastic pre iifname wan ip daddr %s dnat to %s\n"+
-				"nft add rule ip elastic post oifname wan ip saddr %s snat to %s\n",
-				elasticOf(i, n), p.Addr4, p.Addr4, elasticOf(i, n))
-		}
-		r.shell(router, lines)
 	}
 }
 
@@ -71,11 +73,11 @@ func (r *rig) oneToOne(g *lab.Grid, places map[int][]*lab.Place) {
 // directly by these, which nobody but the objects knows.
 func TestLinkedClustersWithElasticAddresses(t *testing.T) {
 	t.Parallel()
-	r := threeEach(t, func(g *lab.Grid, places [2][]*lab.Place) {
+	r := threeEach(t, func(g *lab.Grid, places [][]*lab.Place) {
 		(&rig{t: t, lab: places[0][0].Host.Network(), grid: g}).oneToOne(g, map[int][]*lab.Place{0: places[0], 1: places[1]})
-	}, linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
+	}, linkedOptions{})
 	elastic := [2]map[string]string{{}, {}}
-	for i, c := range []*linkedCluster{r.east, r.west} {
+	for i, c := range r.linked {
 		for n, of := range c.nodes {
 			elastic[i][of.host.Name()] = elasticOf(i, n)
 		}
@@ -107,9 +109,9 @@ func TestLinkedClustersWithElasticAddresses(t *testing.T) {
 // with public addresses directly, and are reached by it.
 func TestLinkedClustersBehindNAPT(t *testing.T) {
 	t.Parallel()
-	r := threeEach(t, func(g *lab.Grid, places [2][]*lab.Place) {
+	r := threeEach(t, func(g *lab.Grid, places [][]*lab.Place) {
 		(&rig{t: t, lab: places[0][0].Host.Network(), grid: g}).oneToOne(g, map[int][]*lab.Place{1: places[1]})
-	}, linkedOptions{services: [2]string{"10.101.0.0/16", "10.102.0.0/16"}})
+	}, linkedOptions{})
 	elastic := map[string]string{}
 	for n, of := range r.west.nodes {
 		elastic[of.host.Name()] = elasticOf(1, n)

@@ -6,6 +6,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/test/lab"
 )
@@ -83,10 +87,21 @@ func (r *rig) bothFamilies(h *lab.Host, p *pod, number int) {
 	r.t.Helper()
 	gateway := fmt.Sprintf("fd99:0:0:%d::1", number)
 	p.addr6, p.share6 = fmt.Sprintf("fd99:0:0:%d::10", number), fmt.Sprintf("fd99:0:0:%d::/64", number)
-	r.shell(h, fmt.Sprintf("sysctl -qw net.ipv6.conf.all.forwarding=1\n"+
-		"ip -6 address add %s/64 dev %s nodad\n", gateway, bridge))
-	r.shell(p.host, fmt.Sprintf("ip -6 address add %s/64 dev eth0 nodad\n"+
-		"ip -6 route add default via %s\n", p.addr6, gateway))
+	err := errors.Join(h.Sysctl("ipv6/conf/all/forwarding", "1"), address6(h, bridge, gateway),
+		address6(p.host, "eth0", p.addr6), p.host.Default(gateway))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// address6 gives a link one more address, which is usable at once.
+func address6(h *lab.Host, link, addr string) error {
+	l, err := h.Netlink().LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return h.Netlink().AddrAdd(l, &netlink.Addr{Flags: unix.IFA_F_NODAD,
+		IPNet: &net.IPNet{IP: net.ParseIP(addr), Mask: net.CIDRMask(64, 128)}})
 }
 
 // bothWays has pods of two nodes of the two clusters reach each other by both IP versions, with their own addresses.

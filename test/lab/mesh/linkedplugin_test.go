@@ -99,7 +99,7 @@ func (r *linkedRig) plug(n *node, pods pod, text string) {
 // everywhere has the plugins of all nodes do something.
 func (r *linkedRig) everywhere(text string) {
 	r.t.Helper()
-	for _, c := range []*linkedCluster{r.east, r.west} {
+	for _, c := range r.linked {
 		for i, n := range c.nodes {
 			r.plug(n, c.pods[i], text)
 		}

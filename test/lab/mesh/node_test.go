@@ -290,6 +290,14 @@ type peerStatus struct {
 		Kind string `json:"kind"`
 		Why  string `json:"why"`
 	} `json:"candidates"`
+	SecurityAssociations []association `json:"securityAssociations"`
+}
+
+// association is a tunnel of IPsec.
+type association struct {
+	SPIIn  string `json:"spiIn"`
+	SPIOut string `json:"spiOut"`
+	Sends  bool   `json:"sends"`
 }
 
 func (n *node) status() (meshStatus, error) {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds what must happen; nobody waits so long unless it does not.
-const patience = 40 * time.Second
+const patience = 40 * time.Second * slowness
 
 // stopGrace is for a graceful end: leaving discovery, taking everything away.
 const stopGrace = 20 * time.Second

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build guest
+
+package mesh
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/test/lab"
+)
+
+// phases has packets flow while keys are renewed, a peer goes and comes, a node starts without API servers after it was
+// killed, and one is stopped with its tunnels kept. It adds the keys by which they flow.
+func (r *linkedRig) phases(keys espKeys) {
+	a, e := r.east.nodes[0], r.south.nodes[0]
+	podA, podD, podE := r.east.pods[0], r.west.pods[2], r.south.pods[0]
+	flows := []*lab.Flood{r.flood(podA.host, netip.MustParseAddr(podE.addr)),
+		r.flood(podE.host, netip.MustParseAddr(podA.addr6)),
+		r.flood(podE.host, netip.MustParseAddr(strings.Replace(podD.addr, "10.99.", "240.99.", 1)))}
+	come := func() {
+		r.t.Helper()
+		now := time.Now()
+		for _, f := range flows {
+			r.awaitAfter(f, now)
+		}
+		keys.add(r.keys())
+	}
+	defer func() {
+		for _, f := range flows {
+			f.End()
+		}
+	}()
+	_ = r.step("new keys", func(t *testing.T) {
+		come()
+		begin := time.Now()
+		r.worn(a, "south.e")
+		come()
+		t.Logf("of %s: %s", flows[0], flows[0].Lost(begin))
+	}) && r.step("a peer goes", func(t *testing.T) {
+		for _, c := range r.linked {
+			c.api.Delete(kubetest.ClusterNodes, "south.e")
+		}
+		r.noPeers(a, "south.e")
+		r.eventually("a has no state of e", nil, func() error { return r.statesOf(a, e) })
+		r.setReady("e", "NotReady") // which has it be written again
+		r.shows(a, "south.e")
+		r.setReady("e", "Ready")
+		come()
+	}) && r.step("without API servers", func(t *testing.T) {
+		for _, c := range r.linked {
+			c.api.Away(true)
+		}
+		a.kill()
+		a.begin()
+		a.awaitUp()
+		come()
+		for _, c := range r.linked {
+			c.api.Away(false)
+		}
+	}) && r.step("stopped, and kept", func(t *testing.T) {
+		e.stop()
+		e.requireLink("xfrm")
+		e.begin()
+		e.awaitUp()
+		come()
+	})
+}
+
+// heardAtFirst has packets of linked ranges leave in clear while there is no mesh, which shows that the listener at each
+// node would hear them. It returns how many there have been.
+func (r *linkedRig) heardAtFirst() map[*node]int {
+	r.t.Helper()
+	heard := map[*node]int{}
+	var pods []pod
+	for _, c := range r.linked {
+		pods = append(pods, c.pods...)
+	}
+	for i, n := range r.all() {
+		f := r.flood(pods[i].host, netip.MustParseAddr(pods[(i+1)%len(pods)].addr))
+		r.eventually("the listener at "+n.name+" hears packets", nil, func() error {
+			if r.inClear(n) == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		f.End()
+	}
+	for _, n := range r.all() {
+		heard[n] = r.inClear(n)
+	}
+	return heard
+}
+
+// worn has the state by which a node sends to a peer be as if it had sent as much as it may: the node agrees on new keys.
+func (r *linkedRig) worn(n *node, peer string) {
+	r.t.Helper()
+	sends := func() (string, error) {
+		s, err := n.status()
+		if err != nil {
+			return "", err
+		}
+		for _, p := range s.Peers {
+			for _, a := range p.SecurityAssociations {
+				if p.Node == peer && a.Sends {
+					return a.SPIOut, nil
+				}
+			}
+		}
+		return "", fmt.Errorf("nothing is sent to %s", peer)
+	}
+	const much = 1 << 35 // packets: more than a node sends by the keys of one exchange
+	const reason = `reason="much was sent"`
+	noted, before := n.said(reason), ""
+	r.eventually("the keys by which "+n.name+" sends to "+peer+" are worn", n.role, func() (err error) {
+		if before, err = sends(); err != nil {
+			return err
+		}
+		all, err := lab.SAs(n.host)
+		at := slices.IndexFunc(all, func(s lab.SA) bool { return fmt.Sprintf("%#x", s.SPI) == before })
+		if err != nil || at < 0 { // other ones have just taken their place
+			return fmt.Errorf("there is no state %s: %w", before, err)
+		}
+		return lab.Age(n.host, all[at], lab.Wear{Packets: much})
+	})
+	r.eventually(n.name+" sends to "+peer+" by new keys", n.role, func() error {
+		if now, err := sends(); err != nil || now == before || n.said(reason) == noted {
+			return fmt.Errorf("it is %s, %w", now, err)
+		}
+		return nil
+	})
+}
+
+// statesOf is an error if a node has states from or to another one.
+func (r *linkedRig) statesOf(n, other *node) error {
+	all, err := lab.SAs(n.host)
+	for _, s := range all {
+		for _, addr := range []netip.Addr{other.place.Addr4, other.place.Addr6} {
+			if s.From == addr || s.To == addr {
+				err = fmt.Errorf("there is one from %s to %s", s.From, s.To)
+			}
+		}
+	}
+	return err
+}
+
+// linkedRanges are those between which nothing may be in clear: of pods, of Services, mapped ones, and the mesh's own.
+var linkedRanges = []netip.Prefix{
+	netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.101.0.0/16"), netip.MustParsePrefix("10.102.0.0/16"),
+	netip.MustParsePrefix("10.103.0.0/16"), netip.MustParsePrefix("240.0.0.0/8"), netip.MustParsePrefix("fd99::/16"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fd00::/8"),
+}
+
+// ofLinked reports whether a frame is a packet from or to one of the ranges: outside of the mesh it is in clear.
+func ofLinked(frame []byte) bool {
+	if len(frame) < 14+20 {
+		return false
+	}
+	var ends [2]netip.Addr
+	switch kind, ip := uint16(frame[12])<<8|uint16(frame[13]), frame[14:]; {
+	case kind == 0x0800:
+		ends = [2]netip.Addr{netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20]))}
+	case kind == 0x86dd && len(ip) >= 40:
+		ends = [2]netip.Addr{netip.AddrFrom16([16]byte(ip[8:24])), netip.AddrFrom16([16]byte(ip[24:40]))}
+	default:
+		return false
+	}
+	return slices.ContainsFunc(linkedRanges, func(p netip.Prefix) bool { return p.Contains(ends[0]) || p.Contains(ends[1]) })
+}
+
+// inClear is how many packets of linked ranges, or with what is said between pods, were on a node's cable.
+func (r *linkedRig) inClear(n *node) int {
+	r.t.Helper()
+	count, err := n.wire.Count(func(frame []byte) bool { return ofLinked(frame) || bytes.Contains(frame, []byte(marker)) })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return count
+}
+
+// nothingInClear looks at all cables: since some were heard there are no more packets of linked ranges.
+func (r *linkedRig) nothingInClear(heard map[*node]int) {
+	r.t.Helper()
+	for _, n := range r.all() {
+		if more := r.inClear(n) - heard[n]; more != 0 {
+			r.t.Errorf("%d packets of linked ranges were in clear at %s, of %d", more, n.name, n.wire.Packets())
+		}
+	}
+}
