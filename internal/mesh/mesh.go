@@ -23,7 +23,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
-	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/relay"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
@@ -129,7 +128,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
-	m.cfg.chosen = chooseEngine(cfg.Engine, wireguard.Able)
+	m.cfg.chosen = chooseEngine(cfg.Engine, ableInKernel)
 	m.names = readNames(cfg.StateDir, m.log)
 	m.cfg.Options.Owner = m.names.applied.Owner
 	s, err := readState(&m.cfg, m.log)

@@ -21,7 +21,7 @@ var network = []string{"veth", "tun", "bridge", "nf_tables", "nft_ct", "nft_nat"
 // TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it.
 func TestKernelEngine(t *testing.T) {
 	run(t, qemu.Guest{Within: 8 * time.Minute, Spare: []string{"wireguard"}, Steps: []qemu.Step{
-		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine$"},
+		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine(Relay)?$"},
 		{Package: "./test/lab/kernel", Tags: "lab", Test: "^TestTheKernelsWireGuardKeepsTheContract$"},
 	}})
 }
@@ -66,6 +66,6 @@ func TestKernelIPsec(t *testing.T) {
 		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
 		in("TestTheKernelsIPsec", append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
-		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestIPsecEngine$"},
+		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestIPsec(Engine|Relay)$"},
 	}})
 }
