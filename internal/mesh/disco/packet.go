@@ -44,7 +44,7 @@ const magic = 0xf5544201
 
 // IPsecMark is in front of what nodes with IPsec send each other by a relay: ESP, or the handshakes for its keys behind
 // RFC 3948's marker. ESP itself begins with a number, which may be any.
-const IPsecMark = "\xf5TB\x02"
+const IPsecMark = "\xf5TBE"
 
 // Message is a probe's payload: exactly one of its fields is there.
 type Message struct {

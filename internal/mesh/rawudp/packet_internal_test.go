@@ -22,7 +22,7 @@ func TestWhatIsHeard(t *testing.T) {
 		}
 		for text, want := range map[string]bool{
 			probe: true, stun: true, "04000000aabbccdd00000000": false, "01000000aabbccdd00000000": false, "": false,
-			"f5544201": true, "f55442": false, "f554420200000000": false, "010100002112a4": false, "2112a4420000000000": false,
+			"f5544201": true, "f55442": false, "f554424500000000": false, "010100002112a4": false, "2112a4420000000000": false,
 		} {
 			data, err := hex.DecodeString(text)
 			if err != nil {

@@ -5,6 +5,7 @@
 package mesh
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,41 +15,53 @@ import (
 
 // TestEngineRelay: where no UDP passes between two nodes with the kernel's WireGuard, packets go by a hub; they go
 // direct when it passes, and back. So between such a node and one of the other engine.
-func TestEngineRelay(t *testing.T) { relayOf(t, meshconf.Kernel, meshconf.Userspace) }
+func TestEngineRelay(t *testing.T) { relayOf(t, meshconf.Kernel, meshconf.Kernel, meshconf.Userspace) }
 
 // TestIPsecRelay is the same with the kernel's IPsec.
 func TestIPsecRelay(t *testing.T) { relayOf(t, meshconf.IPsec, meshconf.IPsec) }
 
-// relayOf plays it between nodes of one engine, and to one of another, which is outside.
-func relayOf(t *testing.T, engine, other string) {
-	r := ofPair(t, lab.Pair{A: kind(t, "port-restricted"), B: kind(t, "full-cone")})
-	set := func(engine string) settings { return settings{mesh: map[string]any{"engine": engine}} }
-	for _, with := range []string{engine, other} {
-		r.step(with, func(t *testing.T) {
-			a, b := r.node(r.grid.A, set(engine)), r.node(r.grid.B, set(with))
-			if err := r.grid.Between.On(); err != nil {
-				t.Fatal(err)
-			}
-			together(a, b)
-			known(a, b)
-			awaitState(a, b, relayed)
-			reach(a, b)
-			requireRelayShown(t, a, b)
-			if err := r.grid.Between.Off(); err != nil {
-				t.Fatal(err)
-			}
-			awaitDirect(a, b)
-			reach(a, b)
-			playCut(t, a, b, r.grid.Between)
-			r.requireNoClearText(a, b)
-			for _, n := range []*node{a, b} {
-				n.stop()
-			}
-		})
-		if engine == other {
-			break
+// relayOf plays it between a node and others, each of an engine and behind a NAT. No two of them have a direct way at
+// first.
+func relayOf(t *testing.T, engine string, others ...string) {
+	r := ofPlaces(t, append([]string{"port-restricted"}, slices.Repeat([]string{"full-cone"}, len(others))...)...)
+	of := func(i int, engine string) *node {
+		return r.node(r.grid.All[i], settings{mesh: map[string]any{"engine": engine}})
+	}
+	a := of(0, engine)
+	all, cuts := []*node{a}, map[*node]*lab.Filter{}
+	for i, engine := range others {
+		n := of(i+1, engine)
+		all, cuts[n] = append(all, n), r.grid.Cut(a.place, r.grid.All[i+1])
+		if err := cuts[n].On(); err != nil {
+			t.Fatal(err)
 		}
 	}
+	together(all...)
+	known(all...)
+	byRelay := func(t *testing.T) {
+		for n := range cuts {
+			awaitState(a, n, relayed)
+			reach(a, n)
+			requireRelayShown(t, a, n)
+		}
+	}
+	r.step("by the relay", byRelay)
+	r.step("after a kill", func(t *testing.T) {
+		a.kill() // what the kernel has leads to a port that is nobody's any more
+		together(a)
+		byRelay(t)
+	})
+	for n, cut := range cuts {
+		r.step("direct, and back, with "+n.started.Engine, func(t *testing.T) {
+			if err := cut.Off(); err != nil {
+				t.Fatal(err)
+			}
+			awaitDirect(a, n)
+			reach(a, n)
+			playCut(t, a, n, cut)
+		})
+	}
+	r.requireNoClearText(all...)
 }
 
 // requireRelayShown checks that people see by which way packets go.
