@@ -77,7 +77,6 @@ type Announcer interface {
 // Services are the discovery services of this node.
 type Services interface {
 	Attending() []string      // the names of those that report members now
-	Observed() []netip.Addr   // where they see this node
 	Unopened() map[string]int // how many entries of this cluster each has that no secret opens
 	Warnings() []string       // about sources: what does not pass by itself
 	Shared() *fault.Fault     // another machine has this member's key
