@@ -41,7 +41,9 @@ func TestAPortIsShared(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			heard, done := make(chan string, 10), make(chan error, 1)
 			note := func(kind string) tunnel.Handler {
-				return func(from netip.AddrPort, local netip.Addr, b []byte) { heard <- fmt.Sprint(kind, from, local, string(b)) }
+				return func(from netip.AddrPort, local netip.Addr, b []byte) {
+					heard <- fmt.Sprint(kind, from, local, string(b))
+				}
 			}
 			go func() { done <- s.Run(ctx, tunnel.Handlers{Probe: note("probe"), STUN: note("stun")}) }()
 			for _, text := range []string{"\x04\x00\x00\x00 of WireGuard", probe, "anything", stun} {
