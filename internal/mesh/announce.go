@@ -65,11 +65,7 @@ func (s *state) saying() saying {
 		withheld:  s.world.local.Withheld(s.base.Ranges),
 		addresses: s.world.addresses, endpoints: s.world.endpoints, lost: s.linked.away(),
 	}
-	if s.probes() {
-		out.mesh, out.cluster, out.hubs = limit.MeshVersion, s.world.cluster, s.world.hubs
-	} else { // a NAT that keeps ports lets peers in at the port of the kernel's WireGuard
-		out.endpoints = slices.Concat(out.endpoints, outer(s.world.observed, s.inside(), s.world.port))
-	}
+	out.mesh, out.cluster, out.hubs = limit.MeshVersion, s.world.cluster, s.world.hubs
 	for _, t := range s.world.result.Stated {
 		out.stated = append(out.stated, t.Ranges...)
 	}

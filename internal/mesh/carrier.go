@@ -6,18 +6,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
+	"github.com/tombolo-io/tombolo/internal/mesh/loopback"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/rawudp"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -70,11 +72,50 @@ func (u userspace) Drops() []tunnel.Drop { return u.socket.Drops(u.tun) }
 // Close ends the link in any case: there is nothing behind it any more.
 func (u userspace) Close(bool) error { return errors.Join(u.Engine.Close(), u.socket.Close()) }
 
-// inKernel is the kernel's WireGuard.
-type inKernel struct{ *wireguard.Device }
+// inKernel is the kernel's WireGuard. It has its socket for itself, at whose port others meet our probes, too; and it
+// reaches peers behind a relay by the loopback link.
+type inKernel struct {
+	*wireguard.Device
+	probes *rawudp.Socket
+	relay  *relayed
+}
 
-// Run ignores the handlers: the kernel's WireGuard has its socket for itself.
-func (k inKernel) Run(ctx context.Context, _ tunnel.Handlers) error { return k.Device.Run(ctx) }
+// relayed is an engine of the kernel with its way to a relay.
+type relayed struct {
+	*loopback.Engine
+	socket *loopback.Socket
+}
+
+// openRelayed has an engine know relays.
+//
+//	port: the engine's
+func openRelayed(ctx context.Context, k loopback.Kernel, port uint16, data *peering.Datapath, mark string) (
+	*relayed, error) {
+	s, err := loopback.Open(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return &relayed{loopback.New(k, s, data, mark), s}, nil
+}
+
+// Run looks at the link, reads probes, and passes on what goes by a relay.
+func (k inKernel) Run(ctx context.Context, to tunnel.Handlers) error {
+	g := run.NewGroup(ctx)
+	g.Go("WireGuard's link", k.Device.Run)
+	g.Go("probes at WireGuard's port", func(ctx context.Context) error { return k.probes.Run(ctx, to) })
+	g.Go("WireGuard by a relay", k.relay.Run)
+	return g.Wait()
+}
+
+// Close ends it; a link that is kept works on, but by no relay.
+func (k inKernel) Close(keep bool) error {
+	return errors.Join(k.probes.Close(), k.relay.socket.Close(), k.Device.Close(keep))
+}
+
+// Abandon is Close after a start that failed.
+func (k inKernel) Abandon() error {
+	return errors.Join(k.probes.Close(), k.relay.socket.Close(), k.Device.Abandon())
+}
 
 // Offloads are those of the other engine: the kernel does all this without being asked.
 func (inKernel) Offloads() []tunnel.Offload {
@@ -91,7 +132,7 @@ func (userspace) Peers() map[member.Key]ipsectunnel.State { return nil }
 func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
 	switch cfg.engine() {
 	case meshconf.Kernel:
-		return openInKernel(cfg, log, data)
+		return openInKernel(ctx, cfg, log, data)
 	case meshconf.IPsec:
 		return openIPsec(ctx, cfg, log, data)
 	}
@@ -149,7 +190,7 @@ func newUserspace(ctx context.Context, cfg Config, link string, log *slog.Logger
 	return userspace{engine, socket, tun}, nil
 }
 
-func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
+func openInKernel(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
 	o := cfg.Options
 	if err := leave(o.Link, log, leaveIPsec(o.Link)); err != nil {
 		return carrier{}, err
@@ -165,13 +206,28 @@ func openInKernel(cfg Config, log *slog.Logger, data *peering.Datapath) (carrier
 	if err != nil {
 		return carrier{}, errors.Join(err, control.Close())
 	}
-	k := inKernel{d}
-	return carrier{d, d, d, k, k}, nil
+	k := inKernel{Device: d}
+	if k.relay, err = openRelayed(ctx, d, d.Port(), data, ""); err != nil {
+		return carrier{}, errors.Join(err, d.Abandon())
+	}
+	k.probes, err = rawudp.Open(ctx, rawudp.Settings{Port: d.Port(), Mark: o.Marks.Own})
+	if err != nil {
+		return carrier{}, errors.Join(err, k.relay.socket.Close(), d.Abandon())
+	}
+	return carrier{k.relay, k.relay, k.probes, k, k}, nil
+}
+
+// ableInKernel says what this process and kernel lack for the kernel's WireGuard.
+func ableInKernel() *fault.Fault {
+	if f := wireguard.Able(); f != nil {
+		return f
+	}
+	return rawudp.Able()
 }
 
 // able says what this process and kernel lack for the engine that is chosen, and for the one beside it.
 func able(cfg *Config) []*fault.Fault {
-	own := wireguard.Able
+	own := ableInKernel
 	switch cfg.engine() {
 	case meshconf.Kernel:
 	case meshconf.IPsec:
@@ -182,20 +238,6 @@ func able(cfg *Config) []*fault.Fault {
 	out := kernel.Able(cfg.besides())
 	if f := own(); f != nil {
 		out = append(out, f)
-	}
-	return out
-}
-
-// outer are those that others can reach: public ones, or within a provider's NAT.
-func outer(all []netip.Addr, overlay []netip.Prefix, port uint16) []member.Endpoint {
-	var out []member.Endpoint
-	for _, a := range all {
-		a = a.Unmap().WithZone("")
-		e := member.Endpoint{Addr: netip.AddrPortFrom(a, port), Kind: member.KindMapped}
-		if !a.IsValid() || !a.IsGlobalUnicast() || a.IsPrivate() || within(overlay, a) || slices.Contains(out, e) {
-			continue
-		}
-		out = append(out, e)
 	}
 	return out
 }

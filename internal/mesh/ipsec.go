@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	marked "github.com/tombolo-io/tombolo/internal/base/socket"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/espudp"
 	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
@@ -32,6 +33,7 @@ type overIPsec struct {
 	*ipsectunnel.Engine
 	socket *espudp.Socket
 	port   *keyconn.Port
+	relay  *relayed
 	made   bool
 }
 
@@ -40,12 +42,13 @@ func (o overIPsec) Run(ctx context.Context, to tunnel.Handlers) error {
 	g := run.NewGroup(ctx)
 	g.Go("the port of ESP", func(ctx context.Context) error { return o.socket.Run(ctx, to) })
 	g.Go("IPsec", o.Engine.Run)
+	g.Go("IPsec by a relay", o.relay.Run)
 	return g.Wait()
 }
 
 // Close ends it all; states that are kept work on once the port is open again.
 func (o overIPsec) Close(keep bool) error {
-	return errors.Join(o.port.Close(), o.Engine.Close(keep), o.socket.Close())
+	return errors.Join(o.port.Close(), o.Engine.Close(keep), o.relay.socket.Close(), o.socket.Close())
 }
 
 // Abandon is Close after a start that failed: a link that was there before stays.
@@ -114,7 +117,11 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 		return carrier{}, err
 	}
 	later.Port = out.port
-	return carrier{out.Engine, out.Engine, out.socket, out, out}, nil
+	opened = append(opened, out.port.Close)
+	if out.relay, err = openRelayed(ctx, out.Engine, out.socket.Port(), data, disco.IPsecMark); err != nil {
+		return carrier{}, err
+	}
+	return carrier{out.relay, out.relay, out.socket, out, out}, nil
 }
 
 // leavesFrom tells from which address of this machine packets with a mark leave for another one.

@@ -286,12 +286,6 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	m.o.Listed.Suspect(down)
 	w.port, w.has = p.carrier.Port(), p.carrier.Has
 	w.addresses, w.endpoints = p.endpoints.Addresses(), p.reached()
-	if !before.probes() {
-		for _, h := range m.attach.Status().Hubs {
-			w.observed = append(w.observed, h.Observed.Addr())
-		}
-		w.observed = append(w.observed, m.o.Services.Observed()...)
-	}
 	return w
 }
 

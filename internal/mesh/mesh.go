@@ -7,7 +7,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/attach"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
-	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/routing"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
@@ -77,7 +75,6 @@ type Announcer interface {
 // Services are the discovery services of this node.
 type Services interface {
 	Attending() []string      // the names of those that report members now
-	Observed() []netip.Addr   // where they see this node
 	Unopened() map[string]int // how many entries of this cluster each has that no secret opens
 	Warnings() []string       // about sources: what does not pass by itself
 	Shared() *fault.Fault     // another machine has this member's key
@@ -128,7 +125,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	if cfg.ID == "" {
 		return nil, fault.New(fault.CodeInternal, "the node has no member id")
 	}
-	m.cfg.chosen = chooseEngine(cfg.Engine, wireguard.Able)
+	m.cfg.chosen = chooseEngine(cfg.Engine, ableInKernel)
 	m.names = readNames(cfg.StateDir, m.log)
 	m.cfg.Options.Owner = m.names.applied.Owner
 	s, err := readState(&m.cfg, m.log)

@@ -76,10 +76,7 @@ func (m *Mesh) endpointParts(s endpoint.Socket, metrics *telemetry.Endpoint) end
 	return endpoint.Parts{
 		Resolver: marked.Resolver(m.cfg.Options.Marks.Own), Socket: s, Static: static, PortMapping: m.cfg.PortMapping,
 		Servers: func() []endpoint.Server {
-			if s := m.state.Load(); s.probes() {
-				return s.servers(m.attach.Addresses())
-			}
-			return nil // the kernel's WireGuard has the socket for itself
+			return m.state.Load().servers(m.attach.Addresses())
 		},
 		Without: func() []string { return m.state.Load().set.Without },
 		Overlay: func() []netip.Prefix { return m.state.Load().inside() },

@@ -90,7 +90,7 @@ func (s *state) tunnels(do *effects) {
 			Together: s.linked.together[t.ID], Ranges: t.Allowed, Sources: t.Sources, Secrets: s.secretsOf(r, t.ID),
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
-				Probes: s.probes() && r.Mesh >= limit.MeshVersion, Lazy: s.lazy() && !s.linked.doors[t.ID],
+				Probes: r.Mesh >= limit.MeshVersion, Lazy: s.lazy() && !s.linked.doors[t.ID],
 			},
 		})
 	}

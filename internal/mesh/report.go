@@ -327,9 +327,6 @@ func (m *Mesh) Netcheck(ctx context.Context) (Netcheck, error) {
 	if p == nil {
 		return Netcheck{}, notUp()
 	}
-	if s := m.state.Load(); !s.probes() { // the socket is WireGuard's alone: the check has one of its own
-		return check(ctx, m.cfg, s.servers(m.attach.Addresses()), relaysOf(m.attach))
-	}
 	r, err := p.endpoints.Netcheck(ctx)
 	if err != nil {
 		return Netcheck{}, err

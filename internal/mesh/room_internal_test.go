@@ -64,8 +64,6 @@ func (k *knower) Result() (roster.Result, <-chan struct{}) { return k.result, ni
 
 func (k *knower) Merged() roster.Result { return k.result }
 
-func (k *knower) Observed() []netip.Addr { return nil }
-
 func (k *knower) Attending() []string { return k.attends }
 
 func (k *knower) AwaitSettled(context.Context, time.Duration) []string { k.awaited++; return k.waiting }

@@ -66,10 +66,9 @@ type world struct {
 	interfaces []nat.Address
 	local      topology.Local
 
-	cluster  string       // of the certificate
-	hubs     []string     // at which this node is
-	observed []netip.Addr // where hubs and services see this node
-	port     uint16       // of WireGuard
+	cluster string   // of the certificate
+	hubs    []string // at which this node is
+	port    uint16   // of WireGuard
 
 	addresses []netip.Addr      // of this machine, as others may try them
 	endpoints []member.Endpoint // likewise
@@ -107,10 +106,6 @@ func (s *state) clusters() []string {
 
 // cluster is the one that this node belongs to.
 func (s *state) cluster() ownCluster { return ownCluster{s.cfg.ClusterID, s.clusters()} }
-
-// probes reports whether this node speaks the path protocol: the kernel's WireGuard has
-// its socket for itself.
-func (s *state) probes() bool { return s.cfg.engine() != meshconf.Kernel }
 
 // lazy reports whether idle peers are left alone. With IPsec a packet alone would not wake them.
 func (s *state) lazy() bool {

@@ -21,7 +21,7 @@ var network = []string{"veth", "tun", "bridge", "nf_tables", "nft_ct", "nft_nat"
 // TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it.
 func TestKernelEngine(t *testing.T) {
 	run(t, qemu.Guest{Within: 8 * time.Minute, Spare: []string{"wireguard"}, Steps: []qemu.Step{
-		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine$"},
+		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine(Relay)?$"},
 		{Package: "./test/lab/kernel", Tags: "lab", Test: "^TestTheKernelsWireGuardKeepsTheContract$"},
 	}})
 }
@@ -73,7 +73,7 @@ func TestKernelIPsec(t *testing.T) {
 			append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
 		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
-			Test: "^(TestIPsecEngine|TestIPsecLinkedClusters)$"},
+			Test: "^(TestIPsecEngine|TestIPsecRelay|TestIPsecLinkedClusters)$"},
 		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
 	}})
 }

@@ -4,7 +4,6 @@ package discoveryclient
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -89,17 +88,6 @@ func (c *Client) Warnings() (out []string) {
 		// it is the same for each secret
 		case s.Kind == KindService && s.Code == fault.CodeVersion && !slices.Contains(out, s.Reason):
 			out = append(out, s.Reason)
-		}
-	}
-	return out
-}
-
-// Observed are the addresses at which services see this node.
-func (c *Client) Observed() []netip.Addr {
-	var out []netip.Addr
-	for _, sub := range c.subs.all() {
-		if s := sub.status.get(); s.State == StateAttending && s.Observed.IsValid() {
-			out = append(out, s.Observed.Addr())
 		}
 	}
 	return out

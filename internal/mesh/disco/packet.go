@@ -19,6 +19,7 @@ const (
 	WireGuard
 	STUN
 	Probe
+	IPsec // with its mark: by a relay alone
 )
 
 // KindOf returns the kind of a packet, which need not be valid.
@@ -30,6 +31,8 @@ func KindOf(b []byte) Kind {
 		return WireGuard // a STUN message of these bytes would have no method
 	case binary.BigEndian.Uint32(b) == magic:
 		return Probe
+	case string(b[:4]) == IPsecMark:
+		return IPsec
 	case len(b) >= 20 && b[0]>>6 == 0 && binary.BigEndian.Uint32(b[4:]) == 0x2112a442: // RFC 8489 section 5
 		return STUN
 	}
@@ -38,6 +41,10 @@ func KindOf(b []byte) Kind {
 
 // magic begins each probe: no type of WireGuard, and not the zero bits of STUN.
 const magic = 0xf5544201
+
+// IPsecMark is in front of what nodes with IPsec send each other by a relay: ESP, or the handshakes for its keys behind
+// RFC 3948's marker. ESP itself begins with a number, which may be any.
+const IPsecMark = "\xf5TBE"
 
 // Message is a probe's payload: exactly one of its fields is there.
 type Message struct {

@@ -195,7 +195,7 @@ func TestKinds(t *testing.T) {
 	for text, want := range map[string]disco.Kind{
 		"": disco.Unknown, "010000": disco.Unknown,
 		"01000000": disco.WireGuard, "04000000ff": disco.WireGuard, "05000000": disco.Unknown, "00000000": disco.Unknown,
-		"01000001": disco.Unknown, "f5544201": disco.Probe, "f5544202": disco.Unknown,
+		"01000001": disco.Unknown, "f5544201": disco.Probe, "f5544202": disco.Unknown, "f5544245": disco.IPsec,
 		"000100002112a442000102030405060708090a0b":     disco.STUN, // a request
 		"010100002112a442000102030405060708090a0b":     disco.STUN, // a response
 		"010100002112a443000102030405060708090a0b":     disco.Unknown,

@@ -218,9 +218,6 @@ func (e *Engine) Handshake(k member.Key) error {
 	return nil
 }
 
-// Receive says that nothing comes in but by the socket.
-func (e *Engine) Receive(member.Key, []byte) bool { return false }
-
 // Near reports whether a peer's path leads to an address: who calls from there is served before others.
 func (e *Engine) Near(a netip.Addr) bool {
 	a = a.Unmap()

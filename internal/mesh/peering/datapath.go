@@ -57,7 +57,7 @@ func (d *Datapath) wakes() map[member.Key]bool {
 	return woken
 }
 
-// Relay sends packets of WireGuard to the peer of a key by a hub.
+// Relay sends packets of the engine to the peer of a key by a hub.
 func (d *Datapath) Relay(hub string, k member.Key, packets [][]byte) {
 	name, ok := d.seen.Load().names[k]
 	if !ok || d.relay == nil {

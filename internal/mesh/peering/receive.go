@@ -29,7 +29,7 @@ func (p *Peering) Probe(from netip.AddrPort, at netip.Addr, b []byte) {
 	p.open(arrival{via: path.Path{Addr: from}, local: at.Unmap()}, b)
 }
 
-// Relayed takes what came from a peer by a hub: WireGuard's, or a probe. Whom it does not know the one beside it may.
+// Relayed takes what came from a peer by a hub: the engine's, or a probe. Whom it does not know the one beside it may.
 func (p *Peering) Relayed(hub, name string, b []byte) {
 	x, ok := p.seen.Load().by[name]
 	switch {
@@ -41,7 +41,7 @@ func (p *Peering) Relayed(hub, name string, b []byte) {
 		return
 	}
 	switch disco.KindOf(b) {
-	case disco.WireGuard:
+	case disco.WireGuard, disco.IPsec:
 		if p.parts.Traffic.Receive(x.key, b) {
 			p.bytes.relayedReceived.Add(uint64(len(b)))
 		}

@@ -160,11 +160,12 @@ func (w *world) add(name string, change func(*node, *site)) *node {
 	n.engine = newEngine(n)
 	var err error
 	var carries wireGuard = n.engine
+	data := peering.NewDatapath(hub{n})
 	if n.kernel != nil {
-		carries = n.inKernel()
+		carries = n.inKernel(data)
 	}
 	n.p, err = peering.New(peering.Parts{
-		Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: peering.NewDatapath(hub{n}), Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
+		Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: data, Endpoints: n.endpoints, Metrics: n.reg, Log: quiet(),
 		Changed: func() { w.mu.Lock(); n.changed++; w.mu.Unlock() },
 	})
 	if err != nil {
@@ -279,9 +280,6 @@ func (n *node) knows(others ...*node) {
 			f := o.peer()
 			f.Facts.Relays = f.Facts.Relays[:min(len(f.Facts.Relays), len(n.peer().Facts.Relays))]
 			f.Facts.Lazy = n.lazy
-			if n.kernel != nil { // it speaks no probes, and has no relay
-				f.Facts.Probes, f.Facts.Relays = false, nil
-			}
 			all = append(all, f)
 		}
 	}

@@ -19,14 +19,15 @@ func (n *node) as(kernel bool, others ...*node) {
 	n.w.t.Helper()
 	n.stop()
 	synctest.Wait()
-	n.probes, n.hubbed, n.kernel = !kernel, !kernel, nil
+	n.kernel = nil
 	n.engine = newEngine(n)
 	var carries wireGuard = n.engine
+	data := peering.NewDatapath(hub{n})
 	if kernel {
 		n.kernel = wireguardtest.New()
-		carries = n.inKernel()
+		carries = n.inKernel(data)
 	}
-	p, err := peering.New(peering.Parts{Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: peering.NewDatapath(hub{n}), Endpoints: n.endpoints, Log: quiet()})
+	p, err := peering.New(peering.Parts{Private: n.private, Socket: n, Engine: carries, Traffic: carries, Datapath: data, Endpoints: n.endpoints, Log: quiet()})
 	if err != nil {
 		n.w.t.Fatal(err)
 	}

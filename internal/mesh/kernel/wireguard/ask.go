@@ -15,9 +15,9 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
-// SetPath has packets to a peer go to an endpoint from now on. No path, or one through a relay,
-// leaves the one that WireGuard has: it knows no better. Where packets leave from, the
-// kernel chooses. It says false of a peer that is not configured.
+// SetPath has packets to a peer go to an endpoint from now on. No path leaves the one that
+// WireGuard has: it knows no better. Where packets leave from, the kernel chooses. It says false
+// of a peer that is not configured.
 func (d *Device) SetPath(k member.Key, w path.Path, _ netip.Addr) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -25,10 +25,12 @@ func (d *Device) SetPath(k member.Key, w path.Path, _ netip.Addr) bool {
 	if s == nil {
 		return false
 	}
+	s.to = netip.AddrPort{}
 	if !w.Direct() {
 		return true
 	}
 	to := unmapped(w.Addr)
+	s.to = to
 	shakes := s.shakes
 	if time.Since(d.looked) >= wireGuardStale {
 		if err := d.lookLocked(); err != nil {
@@ -38,7 +40,7 @@ func (d *Device) SetPath(k member.Key, w path.Path, _ netip.Addr) bool {
 	if s.heard == to {
 		return true
 	}
-	if s.shakes != shakes { // a handshake came meanwhile: whoever chose this path does not know it yet
+	if s.shakes != shakes && !s.probes { // a handshake came meanwhile: whoever chose this path does not know it yet
 		return true
 	}
 	err := d.parts.Control.ConfigureDevice(d.name, wgtypes.Config{Peers: []wgtypes.PeerConfig{{

@@ -62,7 +62,7 @@ func (d *Device) Apply(cfg tunnel.Config) error {
 	}
 	for k, s := range d.peers {
 		if p, ok := want[k]; ok {
-			s.keepalive = p.Keepalive
+			s.keepalive, s.probes = p.Keepalive, p.Probes
 		} else {
 			delete(d.peers, k)
 		}

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +46,6 @@ type Links interface {
 	Remove(name string) error
 	// Free says why a port cannot be had; of 0 it finds one that can.
 	Free(port uint16) (uint16, error)
-	// IPv6 reports whether this machine has it at all.
-	IPv6() bool
 }
 
 // Parts are what a Device works with.
@@ -75,7 +73,6 @@ type Device struct {
 	name  string
 	port  uint16
 	made  bool // by this process
-	six   bool
 	gone  chan struct{}
 
 	mu     sync.Mutex
@@ -93,7 +90,7 @@ func Open(s Settings, p Parts) (_ *Device, err error) {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Device{parts: p, name: s.Link, six: p.Links.IPv6(), gone: make(chan struct{}), peers: map[member.Key]*seen{}}
+	d := &Device{parts: p, name: s.Link, gone: make(chan struct{}), peers: map[member.Key]*seen{}}
 	kind, err := p.Links.Kind(s.Link)
 	if err != nil {
 		return nil, err
@@ -201,6 +198,24 @@ func (d *Device) lookLocked() error {
 	}
 	d.missed = time.Time{}
 	d.learn(have)
+	return d.mendLocked()
+}
+
+// mendLocked has the kernel send where it was told to: it sends where it has heard a peer last, which may be by a path
+// that the peer has left, or must not have.
+func (d *Device) mendLocked() error {
+	var cfg wgtypes.Config
+	for k, s := range d.peers {
+		if s.probes && s.to.IsValid() && s.heard != s.to {
+			cfg.Peers = append(cfg.Peers, wgtypes.PeerConfig{PublicKey: wgtypes.Key(k), UpdateOnly: true, Endpoint: udp(s.to)})
+			s.heard = s.to
+		}
+	}
+	for peers := range slices.Chunk(cfg.Peers, wireGuardPeers) {
+		if err := d.parts.Control.ConfigureDevice(d.name, wgtypes.Config{Peers: peers}); err != nil {
+			return d.failed("changing", err)
+		}
+	}
 	return nil
 }
 
@@ -246,9 +261,6 @@ func (d *Device) Done() <-chan struct{} { return d.gone }
 // Port is the one that WireGuard has.
 func (d *Device) Port() uint16 { return d.port }
 
-// Has reports whether WireGuard can send to an address's family.
-func (d *Device) Has(a netip.Addr) bool { return a.Unmap().Is4() || d.six }
-
 // Close ends the work with the link, and removes it unless it is to stay: it works on then.
 func (d *Device) Close(keep bool) error {
 	d.mu.Lock()
@@ -273,17 +285,6 @@ func (d *Device) abandon() error {
 	}
 	return d.parts.Links.Remove(d.name)
 }
-
-// Send says that the kernel's socket is not ours: nothing but WireGuard leaves by it.
-func (d *Device) Send(netip.AddrPort, netip.Addr, []byte) error { return errSocket() }
-
-// SendWhole is Send.
-func (d *Device) SendWhole(netip.AddrPort, netip.Addr, []byte) error { return errSocket() }
-
-func errSocket() error { return errors.New("the socket is the kernel's WireGuard's alone") }
-
-// Receive says that nothing comes in but by the socket.
-func (d *Device) Receive(member.Key, []byte) bool { return false }
 
 // Watch has Wake called with the next packet to or from a peer that is seen.
 func (d *Device) Watch(k member.Key) {

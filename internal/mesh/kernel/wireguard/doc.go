@@ -7,8 +7,10 @@
 //
 // # What the kernel can, and what it cannot
 //
-// The kernel has the socket: neither probes nor STUN go by it, and no relay. So every peer
-// is one without probes, followed by handshakes.
+// The kernel has the socket: probes and STUN share its port (package rawudp), and a relay is
+// behind an address of this machine (package loopback). The kernel sends where it has heard a
+// peer last; whoever has probes is sent to where they say, which is mended with each look. A
+// peer without probes is followed by handshakes.
 //
 // A handshake is begun by the kernel alone: when a packet is to be sent and there is no
 // session, or one of 120 s. From outside it can be asked for by a keepalive interval that

@@ -32,6 +32,9 @@ type seen struct {
 	asked                  time.Time
 	begun                  time.Time // when a handshake began that the kernel repeats by itself
 	watched                bool
+
+	probes bool           // its path is found by probes, and not by what the kernel hears
+	to     netip.AddrPort // the path; not valid: none was set
 }
 
 // took is what is known of a peer that was there before this process. A handshake that is
@@ -112,6 +115,9 @@ func (s *seen) activity() tunnel.Activity {
 
 func (s *seen) stat(k member.Key) tunnel.Stat {
 	out := tunnel.Stat{Key: k, Shakes: s.shakes, Sent: s.tx, Received: s.rx, Heard: s.heard, Activity: s.activity()}
+	if s.heard.Addr().IsLoopback() { // by a relay, perhaps that of a run that has ended
+		out.Heard = netip.AddrPort{}
+	}
 	if s.counts {
 		out.Handshake, out.Age = s.handshake, s.age
 	}

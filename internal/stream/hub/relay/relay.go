@@ -243,11 +243,11 @@ func (n *Node) forward(body []byte, now time.Time, b *batch) error {
 	return nil
 }
 
-// ciphertext says whether a datagram is one of WireGuard or of path discovery. Anything else
+// ciphertext says whether a datagram is one of WireGuard, of IPsec or of path discovery. Anything else
 // is not encrypted between two nodes and is not forwarded.
 func ciphertext(b []byte) bool {
 	k := packets.KindOf(b)
-	return k == packets.WireGuard || k == packets.Probe
+	return k == packets.WireGuard || k == packets.IPsec || k == packets.Probe
 }
 
 // may takes bytes of the node's rate and of its cluster's, of that in larger pieces.

@@ -107,16 +107,17 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 	said = relayproto.AppendPacket(said, "b", nil)
 	said = relayproto.AppendPacket(said, "b", []byte{0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) // STUN
 	said = relayproto.AppendPacket(said, "b", []byte{0xf5, 0x54, 0x42, 1})
+	said = relayproto.AppendPacket(said, "b", []byte("\xf5TBE, and what IPsec has encrypted"))
 	said = relayproto.AppendPacket(said, "c", wg(10))
 	said = append(said, 77, 0, 0, 1, 9) // of a type to come
 	if rest, err := a.take(said, now); len(rest) != 0 || err != nil {
 		t.Fatal(rest, err)
 	}
-	if got := fmt.Sprint(sources(t, b), sources(t, a)); got != "[2 a 2 a] [3 c]" {
+	if got := fmt.Sprint(sources(t, b), sources(t, a)); got != "[2 a 2 a 2 a] [3 c]" {
 		t.Error(got)
 	}
 	m := &a.relay.moved
-	if m.packets.Load() != 2 || m.foreign.Load() != 4 || m.absent.Load() != 1 || m.bytes.Load() != limit.RelayDatagram+4 {
+	if m.packets.Load() != 3 || m.foreign.Load() != 4 || m.absent.Load() != 1 || m.bytes.Load() != limit.RelayDatagram+38 {
 		t.Errorf("%+v", m)
 	}
 	for range 1000 {

@@ -5,6 +5,8 @@ package wireguardtest
 import (
 	"crypto/ecdh"
 	"crypto/rand"
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -33,16 +35,16 @@ const Link = "tombolo0"
 // Contract holds for every kernel. Each part gets a fresh one.
 func Contract(t *testing.T, fresh func(t *testing.T) Subject) {
 	for name, part := range map[string]func(*testing.T, Subject){
-		"a link is made and removed":             madeAndRemoved,
-		"what is applied is there":               applied,
-		"a link is taken over as it is":          takenOver,
-		"a range moves, and what goes is gone":   moved,
-		"many peers and ranges come whole":       many,
-		"a path is an endpoint, a relay is none": paths,
-		"a preshared key is replaced":            presharedKeys,
-		"what is asked for changes nothing":      asked,
-		"a link that goes is noticed":            gone,
-		"another engine finds the name free":     left,
+		"a link is made and removed":           madeAndRemoved,
+		"what is applied is there":             applied,
+		"a link is taken over as it is":        takenOver,
+		"a range moves, and what goes is gone": moved,
+		"many peers and ranges come whole":     many,
+		"a path is an endpoint, and stays it":  paths,
+		"a preshared key is replaced":          presharedKeys,
+		"what is asked for changes nothing":    asked,
+		"a link that goes is noticed":          gone,
+		"another engine finds the name free":   left,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, fresh(t)) })
 	}
@@ -249,16 +251,31 @@ func paths(t *testing.T, s Subject) {
 		t.Error("SetPath says who is a peer, and says it wrong")
 	}
 	same(t, "endpoint", find(t, s, a).Endpoint.String(), "192.0.2.9:7")
-	for _, w := range []path.Path{{}, {Relay: "h1"}} {
-		if !d.SetPath(a, w, netip.Addr{}) {
-			t.Errorf("%v is refused", w)
-		}
-		same(t, "endpoint after "+w.String(), find(t, s, a).Endpoint.String(), "192.0.2.9:7")
+	if !d.SetPath(a, path.Path{}, netip.Addr{}) {
+		t.Error("no path is refused")
 	}
-	d.SetPath(a, path.Path{Addr: netip.MustParseAddrPort("[2001:db8::1]:9")}, netip.Addr{})
+	same(t, "endpoint after no path", find(t, s, a).Endpoint.String(), "192.0.2.9:7")
+	six := path.Path{Addr: netip.MustParseAddrPort("[2001:db8::1]:9")}
+	d.SetPath(a, six, netip.Addr{})
 	same(t, "endpoint", find(t, s, a).Endpoint.String(), "[2001:db8::1]:9")
-	if d.Receive(a, []byte{4}) || d.Send(at.Addr, netip.Addr{}, nil) == nil {
-		t.Error("the kernel's socket is ours")
+	for probes, want := range map[bool]string{true: "[2001:db8::1]:9", false: "192.0.2.9:7"} {
+		apply(t, d, own, tunnel.Peer{Key: a, Probes: probes})
+		d.SetPath(a, six, netip.Addr{})
+		roam(t, s, a, at.Addr)
+		if _, err := d.Stats(); err != nil {
+			t.Fatal(err)
+		}
+		same(t, fmt.Sprint("endpoint of a peer that was heard elsewhere, with probes: ", probes), find(t, s, a).Endpoint.String(), want)
+	}
+}
+
+// roam has a peer be somewhere else without the device knowing, as when the kernel hears it there.
+func roam(t *testing.T, s Subject, k member.Key, at netip.AddrPort) {
+	t.Helper()
+	err := s.ConfigureDevice(Link, wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: wgtypes.Key(k), UpdateOnly: true,
+		Endpoint: net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))}}})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

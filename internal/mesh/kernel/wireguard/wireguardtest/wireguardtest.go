@@ -153,7 +153,6 @@ func (k *Kernel) taken(port uint16, by *link) bool {
 }
 
 // IPv6 is that of wireguard.Links.
-func (k *Kernel) IPv6() bool { return true }
 
 // Close is that of wireguard.Control.
 func (k *Kernel) Close() error { return nil }
