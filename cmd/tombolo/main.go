@@ -94,7 +94,7 @@ node or discovery service is not running; 4 not allowed.`,
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newEdgeCommand(), newControllerCommand(),
 		newRouteCommand(),
-		newVPNCommand(),
+		newVPNCommand(), newKonnectivityServerCommand(),
 		newTokenCommand(),
 		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
 		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newLinkCommand(), newConfigCommand(),

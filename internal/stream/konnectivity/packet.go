@@ -12,12 +12,12 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
-// packetType is PacketType of konnectivity's client.proto; it decides, not the
+// PacketType is PacketType of konnectivity's client.proto; it decides, not the
 // tag of the payload.
-type packetType int32
+type PacketType int32
 
 const (
-	dialRequest packetType = iota
+	dialRequest PacketType = iota
 	dialResponse
 	closeRequest
 	closeResponse
@@ -41,11 +41,11 @@ const (
 // packet is a Packet with its payload flattened: no two payloads give one name
 // two meanings.
 type packet struct {
-	kind packetType
+	kind PacketType
 	body
 
 	buffer mem.Buffer
-	by     *sent // of one that is sent
+	by     *sent // of one that is sent to a caller
 }
 
 // body is the oneof of all payloads.
@@ -91,7 +91,7 @@ func layoutOf(field protowire.Number) (layout, bool) {
 }
 
 // fieldOf is 0 for a type that this version does not know.
-func fieldOf(kind packetType) protowire.Number {
+func fieldOf(kind PacketType) protowire.Number {
 	fields := [...]protowire.Number{fieldDialRequest, fieldDialResponse, fieldCloseRequest, fieldCloseResponse,
 		fieldData, fieldCloseDial, fieldDrain}
 	if kind < 0 || int(kind) >= len(fields) {
@@ -122,7 +122,7 @@ func (p *packet) unmarshal(b []byte) error {
 			if n < 0 {
 				return malformed(n)
 			}
-			p.kind, b = packetType(int32(v)), b[n:]
+			p.kind, b = PacketType(int32(v)), b[n:]
 		case known && typ == protowire.BytesType:
 			v, n := protowire.ConsumeBytes(b)
 			if n < 0 {
@@ -288,6 +288,12 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
 	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
+	if p.by == nil {
+		pool := mem.DefaultBufferPool()
+		buf := pool.Get(p.size())
+		*buf = p.marshal((*buf)[:0])
+		return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+	}
 	buf := p.by.Get(p.size())
 	*buf = p.marshal((*buf)[:0])
 	return mem.BufferSlice{p.by.buffer(buf)}, nil
