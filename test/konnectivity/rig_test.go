@@ -277,6 +277,10 @@ func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("%s: %s", res.Status, body)
 	}
+	if n := from.Buffered(); n > 0 { // as kube-apiserver judges it
+		raw.Close()
+		return nil, fmt.Errorf("%d bytes came along with the answer", n)
+	}
 	return raw, nil
 }
 

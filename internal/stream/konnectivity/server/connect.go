@@ -3,6 +3,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -87,13 +88,26 @@ func (c *connect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	if n := buffered.Reader.Buffered(); n > 0 {
-		early, err := buffered.Reader.Peek(n)
-		if err == nil {
-			stream.Write(early) // its error is that of the next write
-		}
-	}
+	settle(conn, buffered.Reader, stream)
 	c.splicer.Both(c.ctx, splice.Net(conn), stream, splice.Options{})
+}
+
+// settle passes on what the caller says first, and waits for it for a moment: kube-apiserver fails a dial if bytes of
+// the target come along with the answer. An error of either end is that of what follows.
+func settle(conn net.Conn, early *bufio.Reader, to io.Writer) {
+	if n := early.Buffered(); n > 0 {
+		if b, err := early.Peek(n); err == nil {
+			to.Write(b)
+		}
+		return
+	}
+	var first [512]byte
+	conn.SetReadDeadline(time.Now().Add(limit.Settle))
+	n, _ := conn.Read(first[:])
+	conn.SetReadDeadline(time.Time{})
+	if n > 0 {
+		to.Write(first[:n])
+	}
 }
 
 // refusal renders a fault. The reason phrase has it too: kube-apiserver shows nothing else.
