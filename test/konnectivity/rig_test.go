@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/agent"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/server"
 	"github.com/tombolo-io/tombolo/test/kube/tools"
 )
@@ -223,21 +224,72 @@ func get(port int, path string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// theirAgent starts the reference's agent for servers behind a port.
-func (w *world) theirAgent(port int, extra ...string) *agentProcess {
-	w.Helper()
+// agentFlags are those of an agent for servers behind a port.
+func (w *world) agentFlags(port int, extra []string) (health int, args []string) {
 	ports := w.ports(2)
-	args := append([]string{"agent", "--proxy-server-host=127.0.0.1", fmt.Sprintf("--proxy-server-port=%d", port),
+	return ports[0], append([]string{"--proxy-server-host=127.0.0.1", fmt.Sprintf("--proxy-server-port=%d", port),
 		fmt.Sprintf("--health-server-port=%d", ports[0]), fmt.Sprintf("--admin-server-port=%d", ports[1]),
 		"--ca-cert=" + w.file("ca.crt"), "--agent-cert=" + w.file("agent.crt"), "--agent-key=" + w.file("agent.key"),
 		"--sync-interval=50ms", "--sync-interval-cap=100ms"}, extra...)
-	return &agentProcess{w, ports[0], runtest.Start(w, exec.Command(program(w), args...))}
 }
 
-type agentProcess struct {
-	w      *world
-	health int
-	*runtest.Process
+// agentOf is an agent, ours or the reference's.
+type agentOf struct {
+	w       *world
+	health  int
+	process *runtest.Process // theirs
+	soft    context.CancelFunc
+	ended   chan error // ours
+	log     *runtest.Transcript
+}
+
+// startAgent starts an agent for servers behind a port.
+type startAgent = func(w *world, port int, extra ...string) *agentOf
+
+func theirAgent(w *world, port int, extra ...string) *agentOf {
+	w.Helper()
+	health, args := w.agentFlags(port, extra)
+	return &agentOf{w: w, health: health,
+		process: runtest.Start(w, exec.Command(program(w), append([]string{"agent"}, args...)...))}
+}
+
+func ourAgent(w *world, port int, extra ...string) *agentOf {
+	w.Helper()
+	health, args := w.agentFlags(port, extra)
+	var o agent.Options
+	fl := pflag.NewFlagSet("konnectivity-agent", pflag.ContinueOnError)
+	getenv := func(string) string { return "" }
+	o.Flags(fl, getenv)
+	w.must(fl.Parse(args))
+	a := &agentOf{w: w, health: health, log: &runtest.Transcript{}, ended: make(chan error, 1)}
+	log := slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	running, err := agent.New(o, agent.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: getenv, Drain: bound})
+	w.must(err)
+	soft, stop := context.WithCancel(context.Background())
+	hard, kill := context.WithCancel(context.Background())
+	a.soft = stop
+	go func() { a.ended <- running.Run(soft, hard) }()
+	w.Cleanup(func() {
+		kill()
+		stop()
+		if err := <-a.ended; err != nil {
+			w.Errorf("the agent ended: %v", err)
+		}
+		a.ended <- nil
+		if w.Failed() {
+			w.Logf("our agent:\n%s", a.log.String())
+		}
+	})
+	return a
+}
+
+// ready waits until the agent says so.
+func (a *agentOf) ready() {
+	a.w.Helper()
+	runtest.Eventually(a.w, "the agent is ready", func() bool {
+		status, _ := get(a.health, "/readyz")
+		return status == http.StatusOK
+	})
 }
 
 // ready waits until a server has an agent.

@@ -47,3 +47,6 @@ const (
 	// keepaliveTimeout is how long a ping waits for its answer.
 	keepaliveTimeout = 10 * time.Second
 )
+
+// targetDial bounds an agent's dial, as the reference's own.
+const targetDial = 5 * time.Second

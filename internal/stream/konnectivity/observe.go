@@ -35,6 +35,8 @@ type Observer interface {
 	// Waits is called with +1 when the packets of a segment begin to wait for a connection that
 	// does not take its own, and with -1 when they continue.
 	Waits(segment Segment, change int)
+	// Connections is called with +1 when a connection begins at this end of a tunnel, and with -1 when it ends.
+	Connections(change int)
 	// Dialled is called for each dial that has led to a connection.
 	Dialled(time.Duration)
 	// DialFailed is called for each that has not.
@@ -64,6 +66,7 @@ func (unobserved) Stream(string, int)                {}
 func (unobserved) Packet(Segment, PacketType)        {}
 func (unobserved) Failed(Segment, PacketType, error) {}
 func (unobserved) Waits(Segment, int)                {}
+func (unobserved) Connections(int)                   {}
 func (unobserved) Dialled(time.Duration)             {}
 func (unobserved) DialFailed(string)                 {}
 

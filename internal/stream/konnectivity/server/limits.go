@@ -19,3 +19,11 @@ const (
 	// reviews bounds the tokens of which it is known.
 	reviews = 4096
 )
+
+const (
+	// leaseLife and leaseRenew are the reference's.
+	leaseLife  = 30 * time.Second
+	leaseRenew = 15 * time.Second
+	// leaseLeave bounds the last call at the API.
+	leaseLeave = 3 * time.Second
+)

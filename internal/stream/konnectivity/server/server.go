@@ -46,6 +46,7 @@ type Server struct {
 	metrics  *telemetry.KonnectivityServer
 	agents   *konnectivity.Agents
 	draining chan struct{} // closed when no more is dialled
+	leases   *leaseKeeper  // nil: there is no lease
 
 	front, agent, health, admin net.Listener
 }
@@ -68,6 +69,11 @@ func New(o Options, d Deps) (*Server, error) {
 	}
 	if o.AgentNamespace != "" {
 		if options.Authorize, err = s.authorizer(); err != nil {
+			return nil, err
+		}
+	}
+	if o.Leases {
+		if s.leases, err = s.leaseKeeper(); err != nil {
 			return nil, err
 		}
 	}
@@ -102,6 +108,9 @@ func (s *Server) Run(soft, hard context.Context) error {
 	g.Go("admin", func(ctx context.Context) error {
 		return dropin.HTTP(dropin.Admin(s.Reg, s.Profiles), s.Log).Serve(ctx, s.admin)
 	})
+	if s.leases != nil {
+		g.Go("lease", s.leases.run)
+	}
 	s.Log.Info("konnectivity server is up", "frontend", s.front.Addr().String(), "mode", s.Mode,
 		"agents", s.agent.Addr().String(), "health", s.health.Addr().String(), "admin", s.admin.Addr().String())
 	select {
