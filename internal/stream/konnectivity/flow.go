@@ -250,6 +250,18 @@ func (f *flow) wait() error {
 	}
 }
 
+// settle waits until the peer has sent something, for a moment: the reference's server may put the first bytes of a
+// target that speaks first before its own answer to a CONNECT.
+func (f *flow) settle() {
+	timer := time.NewTimer(limit.Settle)
+	defer timer.Stop()
+	select {
+	case <-f.readable:
+		signal(f.readable) // for the reader
+	case <-timer.C:
+	}
+}
+
 // CopyTo implements carrier.Stream.
 func (f *flow) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {
 	for {

@@ -196,7 +196,10 @@ func (u *Upstream) asked(p *packet) {
 		delete(u.dialing, random)
 		u.asking.Unlock()
 		if f != nil {
-			u.group.Do(func(ctx context.Context) { u.Splicer.Both(ctx, splice.Net(conn), f, splice.Options{}) })
+			u.group.Do(func(ctx context.Context) {
+				f.settle()
+				u.Splicer.Both(ctx, splice.Net(conn), f, splice.Options{})
+			})
 		}
 	})
 }
