@@ -115,6 +115,8 @@ func (w *world) issue(name string) {
 	w.write(name+".key", "EC PRIVATE KEY", bytes)
 }
 
+var eventually = runtest.Eventually
+
 // ports gives free ports of 127.0.0.1, to which certificates are issued.
 func (w *world) ports(n int) []int {
 	var out []int
@@ -202,7 +204,7 @@ func (w *world) theirs(mode string, tcp bool, extra ...string) *proxy {
 
 func (p *proxy) up() {
 	p.w.Helper()
-	runtest.Eventually(p.w, "the server is up", func() bool {
+	eventually(p.w, "the server is up", func() bool {
 		status, _ := get(p.healthPort, "/healthz")
 		return status == http.StatusOK
 	})
@@ -225,9 +227,9 @@ func get(port int, path string) (status int, body string) {
 }
 
 // agentFlags are those of an agent for servers behind a port.
-func (w *world) agentFlags(port int, extra []string) (health int, args []string) {
+func (w *world) agentFlags(port int, extra []string) (health, admin int, args []string) {
 	ports := w.ports(2)
-	return ports[0], append([]string{"--proxy-server-host=127.0.0.1", fmt.Sprintf("--proxy-server-port=%d", port),
+	return ports[0], ports[1], append([]string{"--proxy-server-host=127.0.0.1", fmt.Sprintf("--proxy-server-port=%d", port),
 		fmt.Sprintf("--health-server-port=%d", ports[0]), fmt.Sprintf("--admin-server-port=%d", ports[1]),
 		"--ca-cert=" + w.file("ca.crt"), "--agent-cert=" + w.file("agent.crt"), "--agent-key=" + w.file("agent.key"),
 		"--sync-interval=50ms", "--sync-interval-cap=100ms"}, extra...)
@@ -237,6 +239,7 @@ func (w *world) agentFlags(port int, extra []string) (health int, args []string)
 type agentOf struct {
 	w       *world
 	health  int
+	admin   int
 	process *runtest.Process // theirs
 	soft    context.CancelFunc
 	ended   chan error // ours
@@ -248,20 +251,20 @@ type startAgent = func(w *world, port int, extra ...string) *agentOf
 
 func theirAgent(w *world, port int, extra ...string) *agentOf {
 	w.Helper()
-	health, args := w.agentFlags(port, extra)
-	return &agentOf{w: w, health: health,
+	health, admin, args := w.agentFlags(port, extra)
+	return &agentOf{w: w, health: health, admin: admin,
 		process: runtest.Start(w, exec.Command(program(w), append([]string{"agent"}, args...)...))}
 }
 
 func ourAgent(w *world, port int, extra ...string) *agentOf {
 	w.Helper()
-	health, args := w.agentFlags(port, extra)
+	health, admin, args := w.agentFlags(port, extra)
 	var o agent.Options
 	fl := pflag.NewFlagSet("konnectivity-agent", pflag.ContinueOnError)
 	getenv := func(string) string { return "" }
 	o.Flags(fl, getenv)
 	w.must(fl.Parse(args))
-	a := &agentOf{w: w, health: health, log: &runtest.Transcript{}, ended: make(chan error, 1)}
+	a := &agentOf{w: w, health: health, admin: admin, log: &runtest.Transcript{}, ended: make(chan error, 1)}
 	log := slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	running, err := agent.New(o, agent.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: getenv, Drain: bound})
 	w.must(err)
@@ -286,7 +289,7 @@ func ourAgent(w *world, port int, extra ...string) *agentOf {
 // ready waits until the agent says so.
 func (a *agentOf) ready() {
 	a.w.Helper()
-	runtest.Eventually(a.w, "the agent is ready", func() bool {
+	eventually(a.w, "the agent is ready", func() bool {
 		status, _ := get(a.health, "/readyz")
 		return status == http.StatusOK
 	})
@@ -295,7 +298,7 @@ func (a *agentOf) ready() {
 // ready waits until a server has an agent.
 func (p *proxy) ready() {
 	p.w.Helper()
-	runtest.Eventually(p.w, "the server has an agent", func() bool {
+	eventually(p.w, "the server has an agent", func() bool {
 		status, _ := get(p.healthPort, "/readyz")
 		return status == http.StatusOK
 	})

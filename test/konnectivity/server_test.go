@@ -58,7 +58,7 @@ func TestFleets(t *testing.T) {
 			echoes(w, p.mustDial(echo.Addr()), 100_000)
 		}
 		p.mustDial(echo.Addr()).Close()
-		runtest.Eventually(w, "no dial is under way", func() bool {
+		eventually(w, "no dial is under way", func() bool {
 			return metric(p.healthPort, "konnectivity_network_proxy_server_pending_backend_dials") == "0"
 		})
 		ctx, cancel := context.WithTimeout(w.Context(), bound)
