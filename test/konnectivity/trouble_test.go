@@ -29,8 +29,9 @@ func TestAStalledConnection(t *testing.T) {
 					w, p := started(t, f, mode)
 					flood := runtest.Serve(w, func(c *net.TCPConn) { io.Copy(c, zeros{}) })
 					other := w.echo(p)
-					p.mustDial(flood.Addr()) // and nobody reads
+					stalled := p.mustDial(flood.Addr()) // and nobody reads
 					w.lives(p, other)
+					io.Copy(io.Discard, stalled) // it was reset, and has an end
 				})
 			}
 			if f.name != "their agent, our server" {

@@ -3,14 +3,11 @@
 package konnectivity
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -132,7 +129,8 @@ func (f *flow) ends(errText string) {
 	f.link.forget(f.id)
 	var why error = io.EOF
 	if errText != "" {
-		why = fault.New(fault.CodeStreamReset, "the connection was reset").Whyf("%s", untrusted.Text(errText, limit.FaultText))
+		why = fault.New(fault.CodeStreamReset, "the connection was reset").
+			Whyf("%s", untrusted.Text(errText, limit.FaultText))
 	}
 	f.over(why)
 }
@@ -318,46 +316,6 @@ func (f *flow) writable() error {
 	return nil
 }
 
-// CopyFrom implements carrier.Stream.
-func (f *flow) CopyFrom(src io.Reader, moved func(n int)) (srcErr, err error) {
-	pool := mem.DefaultBufferPool()
-	var buf *[]byte
-	give := func() {
-		if buf != nil {
-			pool.Put(buf)
-			buf = nil
-		}
-	}
-	take := func() []byte { buf = pool.Get(konnectivityData); return (*buf)[:konnectivityData] }
-	defer give()
-	patient, _ := src.(carrier.Patient)
-	for {
-		var n int
-		var b []byte
-		if patient != nil {
-			n, srcErr = patient.ReadWhenReady(take, give)
-			if buf != nil {
-				b = *buf
-			}
-		} else {
-			b = take()
-			n, srcErr = src.Read(b)
-		}
-		if n > 0 {
-			if _, err := f.Write(b[:n]); err != nil {
-				return nil, err
-			}
-			if moved != nil {
-				moved(n)
-			}
-		}
-		give()
-		if srcErr != nil {
-			return srcErr, nil
-		}
-	}
-}
-
 // CloseWrite implements carrier.Stream. The wire has no half-close. At the agent's end the
 // end of the target is that of the connection. At the server's end the target may still
 // answer for konnectivityHalf.
@@ -392,29 +350,3 @@ func (f *flow) leave(errText string) {
 	f.mu.Unlock()
 	f.finish(errText)
 }
-
-// SetReadDeadline implements net.Conn.
-func (f *flow) SetReadDeadline(t time.Time) error {
-	f.mu.Lock()
-	f.deadline = t
-	f.mu.Unlock()
-	signal(f.readable)
-	return nil
-}
-
-// SetWriteDeadline implements net.Conn; there is none, for a link sends one packet at a time.
-func (f *flow) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
-
-// SetDeadline implements net.Conn for what is read.
-func (f *flow) SetDeadline(t time.Time) error { return f.SetReadDeadline(t) }
-
-// LocalAddr implements net.Conn.
-func (f *flow) LocalAddr() net.Addr { return flowAddr{} }
-
-// RemoteAddr implements net.Conn.
-func (f *flow) RemoteAddr() net.Addr { return flowAddr{} }
-
-type flowAddr struct{}
-
-func (flowAddr) Network() string { return "konnectivity" }
-func (flowAddr) String() string  { return "konnectivity" }

@@ -26,6 +26,12 @@ const (
 
 // Observer counts what happens on tunnels.
 type Observer interface {
+	PacketObserver
+	DialObserver
+}
+
+// PacketObserver counts packets and streams.
+type PacketObserver interface {
 	// Stream is called with +1 when a stream of a method begins, and with -1 when it ends.
 	Stream(method string, change int)
 	// Packet is called for each packet in a segment; an unknown kind is a number without a name.
@@ -35,6 +41,10 @@ type Observer interface {
 	// Waits is called with +1 when the packets of a segment begin to wait for a connection that
 	// does not take its own, and with -1 when they continue.
 	Waits(segment Segment, change int)
+}
+
+// DialObserver counts dials and connections.
+type DialObserver interface {
 	// Connections is called with +1 when a connection begins at this end of a tunnel, and with -1 when it ends.
 	Connections(change int)
 	// Dialled is called for each dial that has led to a connection.

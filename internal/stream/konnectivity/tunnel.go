@@ -49,7 +49,8 @@ func (a *Agents) admit(ctx context.Context) (who agentIdentity, err error) {
 		return who, fault.New(fault.CodeRequest, "the agent cannot be told from others").
 			Whyf("%d agent ids came, and one of at most %d characters is expected", len(ids), mostAgentID)
 	case len(near) > 1:
-		return who, fault.New(fault.CodeRequest, "the agent's identifiers cannot be read").Whyf("they came %d times", len(near))
+		return who, fault.New(fault.CodeRequest, "the agent's identifiers cannot be read").
+			Whyf("they came %d times", len(near))
 	}
 	who.agent = untrusted.Text(ids[0], mostAgentID)
 	if len(near) == 1 {

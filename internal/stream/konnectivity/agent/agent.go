@@ -76,11 +76,13 @@ func New(o Options, d Deps) (*Agent, error) {
 
 // Run connects to servers until soft ends and then drains, at most for Drain or until hard ends.
 func (a *Agent) Run(soft, hard context.Context) error {
-	health, err := listener.Listen(hard, "--health-server-port", net.JoinHostPort(a.HealthHost, strconv.Itoa(a.HealthPort)))
+	health, err := listener.Listen(hard, "--health-server-port",
+		net.JoinHostPort(a.HealthHost, strconv.Itoa(a.HealthPort)))
 	if err != nil {
 		return err
 	}
-	admin, err := listener.Listen(hard, "--admin-server-port", net.JoinHostPort(a.AdminAddress, strconv.Itoa(a.AdminPort)))
+	admin, err := listener.Listen(hard, "--admin-server-port",
+		net.JoinHostPort(a.AdminAddress, strconv.Itoa(a.AdminPort)))
 	if err != nil {
 		health.Close()
 		return err

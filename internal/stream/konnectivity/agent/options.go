@@ -64,30 +64,41 @@ func (h *hosts) Set(s string) error {
 func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 	o.Logs.Flags(fl)
 	o.Hosts = []string{"127.0.0.1"}
-	fl.Var(&hosts{all: &o.Hosts}, "proxy-server-host", "`HOST` of the server; several may be given, and all addresses of each are used")
+	fl.Var(&hosts{all: &o.Hosts}, "proxy-server-host",
+		"`HOST` of the server; several may be given, and all addresses of each are used")
 	fl.IntVar(&o.Port, "proxy-server-port", 8091, "port of the server")
 	fl.StringVar(&o.Cert, "agent-cert", "", "`FILE` with the certificate shown to the server")
 	fl.StringVar(&o.Key, "agent-key", "", "`FILE` with its key")
-	fl.StringVar(&o.CA, "ca-cert", "", "`FILE` with the CAs of the server's certificate; without it those of the system")
+	fl.StringVar(&o.CA, "ca-cert", "",
+		"`FILE` with the CAs of the server's certificate; without it those of the system")
 	fl.StringSliceVar(&o.ALPN, "alpn-proto", nil, "further protocols that are offered in TLS")
-	fl.StringVar(&o.Token, "service-account-token-path", "", "`FILE` with the token shown to the server; read for each connection")
+	fl.StringVar(&o.Token, "service-account-token-path", "",
+		"`FILE` with the token shown to the server; read for each connection")
 	fl.StringVar(&o.HealthHost, "health-server-host", "", "`ADDRESS` for probes and metrics; empty: all")
 	fl.IntVar(&o.HealthPort, "health-server-port", 8093, "port for probes and metrics")
 	fl.StringVar(&o.AdminAddress, "admin-bind-address", "127.0.0.1", "`ADDRESS` for profiles")
 	fl.IntVar(&o.AdminPort, "admin-server-port", 8094, "port for profiles")
 	fl.BoolVar(&o.Profiles.Enabled, "enable-profiling", false, "serve /debug/pprof on the admin port")
-	fl.BoolVar(&o.Profiles.Contention, "enable-contention-profiling", false, "profile contention too; needs --enable-profiling")
-	fl.StringVar(&o.AgentID, "agent-id", dropin.ID(getenv("PROXY_AGENT_ID")), "`ID` of this agent; the default is PROXY_AGENT_ID or a random one")
-	fl.StringVar(&o.Identifiers, "agent-identifiers", "", "what is near: host=NAME&ipv4=ADDRESS&ipv6=ADDRESS&cidr=RANGE&default-route=true")
+	fl.BoolVar(&o.Profiles.Contention, "enable-contention-profiling", false,
+		"profile contention too; needs --enable-profiling")
+	fl.StringVar(&o.AgentID, "agent-id", dropin.ID(getenv("PROXY_AGENT_ID")),
+		"`ID` of this agent; the default is PROXY_AGENT_ID or a random one")
+	fl.StringVar(&o.Identifiers, "agent-identifiers", "",
+		"what is near: host=NAME&ipv4=ADDRESS&ipv6=ADDRESS&cidr=RANGE&default-route=true")
 	fl.DurationVar(&o.Sync, "sync-interval", time.Second, "time between looks for further servers")
-	fl.DurationVar(&o.SyncMost, "sync-interval-cap", 10*time.Second, "the most of it while a server cannot be reached")
-	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour, "time between pings of a silent server; 35s unless it is given")
-	fl.BoolVar(&o.SyncForever, "sync-forever", false, "look for further servers even if as many as there are were found")
+	fl.DurationVar(&o.SyncMost, "sync-interval-cap", 10*time.Second,
+		"the most of it while a server cannot be reached")
+	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
+		"time between pings of a silent server; 35s unless it is given")
+	fl.BoolVar(&o.SyncForever, "sync-forever", false,
+		"look for further servers even if as many as there are were found")
 	fl.BoolVar(&o.CountLeases, "count-server-leases", false, "count servers by their leases")
 	fl.StringVar(&o.LeaseNamespace, "lease-namespace", "kube-system", "namespace of leases")
 	fl.StringVar(&o.LeaseLabel, "lease-label", "k8s-app=konnectivity-server", "labels of leases")
-	fl.StringVar(&o.CountSource, "server-count-source", "default", "which count of servers counts: default (leases if they are counted), or max of both")
-	fl.StringVar(&o.Kubeconfig, "kubeconfig", "", "`FILE` for the API that has leases; without it a pod's own account")
+	fl.StringVar(&o.CountSource, "server-count-source", "default",
+		"which count of servers counts: default (leases if they are counted), or max of both")
+	fl.StringVar(&o.Kubeconfig, "kubeconfig", "",
+		"`FILE` for the API that has leases; without it a pod's own account")
 	fl.Duration("probe-interval", time.Second, dropin.Ignored)
 	fl.Int("xfr-channel-size", 150, dropin.Ignored)
 	fl.Bool("warn-on-channel-limit", false, dropin.Ignored)
@@ -96,7 +107,8 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 
 // Meaningless are the flags that are taken and mean nothing.
 func Meaningless() []string {
-	return append(dropin.Meaningless(), "probe-interval", "xfr-channel-size", "warn-on-channel-limit", "kube-api-content-type")
+	return append(dropin.Meaningless(), "probe-interval", "xfr-channel-size", "warn-on-channel-limit",
+		"kube-api-content-type")
 }
 
 // check refuses what the reference refuses.
@@ -105,7 +117,8 @@ func (o Options) check() error {
 	near, err := url.ParseQuery(o.Identifiers)
 	switch {
 	case (o.Cert == "") != (o.Key == ""):
-		return bad("a certificate comes without its key, or a key without its certificate", "give --agent-cert with --agent-key")
+		return bad("a certificate comes without its key, or a key without its certificate",
+			"give --agent-cert with --agent-key")
 	case o.Port <= 0 || o.Port > 65535:
 		return bad("--proxy-server-port is no port", "give one from 1 to 65535")
 	case slices.Contains(o.Hosts, ""):

@@ -51,7 +51,8 @@ func (l *Logs) Flags(fl *pflag.FlagSet) {
 		"legacy-stderr-threshold-behavior": true, "one-output": false, "skip-headers": false, "skip-log-headers": false} {
 		fl.Bool(name, is, Ignored)
 	}
-	for name, w := range map[string]word{"alsologtostderrthreshold": {"0", "severity"}, "stderrthreshold": {"2", "severity"},
+	for name, w := range map[string]word{"alsologtostderrthreshold": {"0", "severity"},
+		"stderrthreshold":  {"2", "severity"},
 		"log-backtrace-at": {":0", "traceLocation"}, "vmodule": {"", "moduleSpec"}} {
 		fl.Var(&w, name, Ignored)
 	}
@@ -108,7 +109,8 @@ func Labels(text string) (map[string]string, error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		if !ok || key == "" {
-			return nil, fault.Newf(fault.CodeUsage, "%q is no label", pair).Hint("write the labels of leases as key=value,key=value")
+			return nil, fault.Newf(fault.CodeUsage, "%q is no label", pair).
+				Hint("write the labels of leases as key=value,key=value")
 		}
 		out[key] = value
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
-	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -35,25 +35,13 @@ type connect struct {
 // serve owns ln. It serves until the context ends.
 func (c *connect) serve(ln net.Listener) error {
 	g := run.NewGroup(c.ctx)
-	srv := &http.Server{
-		ReadHeaderTimeout: limit.RequestHeaderTime,
-		MaxHeaderBytes:    limit.RequestHeader,
-		ErrorLog:          slog.NewLogLogger(telemetry.Texts(c.log, "http"), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return c.ctx },
-		Protocols:         &http.Protocols{},
+	srv := listener.HTTP{Header: limit.RequestHeader, Log: c.log,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, done := g.Begin()
+			_, done := g.Begin() // it is taken over, and HTTP does not wait for it
 			defer done()
 			c.ServeHTTP(w, r)
-		}),
-	}
-	srv.Protocols.SetHTTP1(true)
-	stop := run.OnDone(c.ctx, func() { srv.Close() })
-	err := srv.Serve(ln)
-	stop()
-	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
+		})}
+	err := srv.Serve(c.ctx, ln)
 	g.Stop()
 	return errors.Join(err, g.Wait())
 }

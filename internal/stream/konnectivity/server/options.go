@@ -61,27 +61,38 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 	o.listening(fl)
 	fl.StringVar(&o.ServerCert, "server-cert", "", "`FILE` with the certificate shown to kube-apiserver")
 	fl.StringVar(&o.ServerKey, "server-key", "", "`FILE` with its key")
-	fl.StringVar(&o.ServerCA, "server-ca-cert", "", "`FILE` with the CAs of kube-apiserver's certificates; needed without --uds-name")
+	fl.StringVar(&o.ServerCA, "server-ca-cert", "",
+		"`FILE` with the CAs of kube-apiserver's certificates; needed without --uds-name")
 	fl.StringVar(&o.ClusterCert, "cluster-cert", "", "`FILE` with the certificate shown to agents")
 	fl.StringVar(&o.ClusterKey, "cluster-key", "", "`FILE` with its key")
-	fl.StringVar(&o.ClusterCA, "cluster-ca-cert", "", "`FILE` with the CAs of agents' certificates; without it agents show none")
-	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour, "time between pings of silent agents; 30s unless it is given")
-	fl.DurationVar(&o.FrontendKeepalive, "frontend-keepalive-time", time.Hour, "time between pings of silent frontends")
+	fl.StringVar(&o.ClusterCA, "cluster-ca-cert", "",
+		"`FILE` with the CAs of agents' certificates; without it agents show none")
+	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
+		"time between pings of silent agents; 30s unless it is given")
+	fl.DurationVar(&o.FrontendKeepalive, "frontend-keepalive-time", time.Hour,
+		"time between pings of silent frontends")
 	fl.BoolVar(&o.Profiles.Enabled, "enable-profiling", false, "serve /debug/pprof on the admin port")
-	fl.BoolVar(&o.Profiles.Contention, "enable-contention-profiling", false, "profile contention too; needs --enable-profiling")
-	fl.StringVar(&o.ServerID, "server-id", dropin.ID(getenv("PROXY_SERVER_ID")), "`ID` of this server; the default is PROXY_SERVER_ID or a random one")
+	fl.BoolVar(&o.Profiles.Contention, "enable-contention-profiling", false,
+		"profile contention too; needs --enable-profiling")
+	fl.StringVar(&o.ServerID, "server-id", dropin.ID(getenv("PROXY_SERVER_ID")),
+		"`ID` of this server; the default is PROXY_SERVER_ID or a random one")
 	fl.IntVar(&o.ServerCount, "server-count", 1, "servers that each agent shall connect to")
-	fl.StringVar(&o.AgentNamespace, "agent-namespace", "", "namespace of the agents' service account; asks agents for a token")
+	fl.StringVar(&o.AgentNamespace, "agent-namespace", "",
+		"namespace of the agents' service account; asks agents for a token")
 	fl.StringVar(&o.AgentServiceAccount, "agent-service-account", "", "service account of agents")
 	fl.StringVar(&o.Audience, "authentication-audience", "", "audience of agents' tokens")
-	fl.StringVar(&o.Kubeconfig, "kubeconfig", "", "`FILE` for the API that reviews tokens and has leases; without it a pod's own account")
-	fl.StringVar(&o.Strategies, "proxy-strategies", "default", "how agents are chosen, in this order: default, destHost, destCIDR, defaultRoute")
+	fl.StringVar(&o.Kubeconfig, "kubeconfig", "",
+		"`FILE` for the API that reviews tokens and has leases; without it a pod's own account")
+	fl.StringVar(&o.Strategies, "proxy-strategies", "default",
+		"how agents are chosen, in this order: default, destHost, destCIDR, defaultRoute")
 	fl.StringSliceVar(&o.CipherSuites, "cipher-suites", nil, "cipher suites of TLS 1.2")
 	fl.StringVar(&o.MinTLS, "tls-min-version", "", "VersionTLS10 to VersionTLS13; the default is VersionTLS12")
-	fl.BoolVar(&o.Leases, "enable-lease-controller", false, "publish a lease for this server, by which agents count servers")
+	fl.BoolVar(&o.Leases, "enable-lease-controller", false,
+		"publish a lease for this server, by which agents count servers")
 	fl.StringVar(&o.LeaseNamespace, "lease-namespace", "kube-system", "namespace of leases")
 	fl.StringVar(&o.LeaseLabel, "lease-label", "k8s-app=konnectivity-server", "labels of leases")
-	fl.DurationVar(&o.Drain, "graceful-shutdown-timeout", 0, "how long connections may continue after the first SIGTERM; 0: not at all")
+	fl.DurationVar(&o.Drain, "graceful-shutdown-timeout", 0,
+		"how long connections may continue after the first SIGTERM; 0: not at all")
 	fl.DurationVar(&o.DialTimeout, "backend-dial-timeout", 0, "bound of a dial; 0: 30s")
 	fl.Int("xfr-channel-size", 10, dropin.Ignored)
 	fl.String("kube-api-content-type", "application/vnd.kubernetes.protobuf", dropin.Ignored)
