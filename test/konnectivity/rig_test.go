@@ -67,6 +67,12 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{TB: t, dir: runtest.Dir(t)}
+	w.newCA()
+	return w
+}
+
+// newCA makes a CA, and certificates of it for everybody, in place of those that are there.
+func (w *world) newCA() {
 	w.key = w.newKey()
 	w.ca = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
@@ -76,7 +82,6 @@ func newWorld(t testing.TB) *world {
 	for _, name := range []string{"server", "cluster", "client", "agent", "other"} {
 		w.issue(name)
 	}
-	return w
 }
 
 func (w *world) must(err error) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package konnectivity serves kube-apiserver's GRPC egress protocol (KEP-1281
-// as shipped by kubernetes-sigs/apiserver-network-proxy) on a unix socket. It
-// owns the packet codec and the life of a proxied connection; how a target is
-// reached is given to it. It does not serve the reference's agents.
+// as shipped by kubernetes-sigs/apiserver-network-proxy) on a unix socket, and
+// both ends of the tunnels of that project's agents. It owns the packet codec
+// and the life of a proxied connection. It does not know flags and ports.
 package konnectivity
 
 import (
