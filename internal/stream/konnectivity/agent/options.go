@@ -68,7 +68,7 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 		"`HOST` of the server; several may be given, and all addresses of each are used")
 	fl.IntVar(&o.Port, "proxy-server-port", 8091, "port of the server")
 	fl.StringVar(&o.Cert, "agent-cert", "", "`FILE` with the certificate shown to the server")
-	fl.StringVar(&o.Key, "agent-key", "", "`FILE` with its key")
+	fl.StringVar(&o.Key, "agent-key", "", "`FILE` with the key of --agent-cert")
 	fl.StringVar(&o.CA, "ca-cert", "",
 		"`FILE` with the CAs of the server's certificate; without it those of the system")
 	fl.StringSliceVar(&o.ALPN, "alpn-proto", nil, "further protocols that are offered in TLS")
@@ -87,7 +87,7 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 		"what is near: host=NAME&ipv4=ADDRESS&ipv6=ADDRESS&cidr=RANGE&default-route=true")
 	fl.DurationVar(&o.Sync, "sync-interval", time.Second, "time between looks for further servers")
 	fl.DurationVar(&o.SyncMost, "sync-interval-cap", 10*time.Second,
-		"the most of it while a server cannot be reached")
+		"the most of --sync-interval while a server cannot be reached")
 	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
 		"time between pings of a silent server; 35s unless it is given")
 	fl.BoolVar(&o.SyncForever, "sync-forever", false,

@@ -88,7 +88,7 @@ func Tell(log *slog.Logger, fl *pflag.FlagSet, meaningless []string) {
 		}
 	})
 	if len(given) > 0 {
-		log.Warn("flags of the reference that mean nothing here are Ignored", "flags", given)
+		log.Warn("flags of the reference that mean nothing here are ignored", "flags", given)
 	}
 }
 

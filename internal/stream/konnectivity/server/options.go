@@ -60,11 +60,11 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 	o.Logs.Flags(fl)
 	o.listening(fl)
 	fl.StringVar(&o.ServerCert, "server-cert", "", "`FILE` with the certificate shown to kube-apiserver")
-	fl.StringVar(&o.ServerKey, "server-key", "", "`FILE` with its key")
+	fl.StringVar(&o.ServerKey, "server-key", "", "`FILE` with the key of --server-cert")
 	fl.StringVar(&o.ServerCA, "server-ca-cert", "",
 		"`FILE` with the CAs of kube-apiserver's certificates; needed without --uds-name")
 	fl.StringVar(&o.ClusterCert, "cluster-cert", "", "`FILE` with the certificate shown to agents")
-	fl.StringVar(&o.ClusterKey, "cluster-key", "", "`FILE` with its key")
+	fl.StringVar(&o.ClusterKey, "cluster-key", "", "`FILE` with the key of --cluster-cert")
 	fl.StringVar(&o.ClusterCA, "cluster-ca-cert", "",
 		"`FILE` with the CAs of agents' certificates; without it agents show none")
 	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
@@ -106,13 +106,13 @@ func (o *Options) listening(fl *pflag.FlagSet) {
 	fl.StringVar(&o.Socket, "uds-name", "", "unix socket `PATH` for kube-apiserver, in place of a port")
 	fl.BoolVar(&o.ReplaceSocket, "delete-existing-uds-file", true, "replace a socket that is there")
 	fl.IntVar(&o.ServerPort, "server-port", 8090, "port for kube-apiserver; 0 with --uds-name")
-	fl.StringVar(&o.ServerAddress, "server-bind-address", "", "`ADDRESS` of that port; empty: all")
+	fl.StringVar(&o.ServerAddress, "server-bind-address", "", "`ADDRESS` of the port for kube-apiserver; empty: all")
 	fl.IntVar(&o.AgentPort, "agent-port", 8091, "port for agents")
-	fl.StringVar(&o.AgentAddress, "agent-bind-address", "", "`ADDRESS` of that port; empty: all")
+	fl.StringVar(&o.AgentAddress, "agent-bind-address", "", "`ADDRESS` of the port for agents; empty: all")
 	fl.IntVar(&o.AdminPort, "admin-port", 8095, "port for metrics and profiles")
-	fl.StringVar(&o.AdminAddress, "admin-bind-address", "127.0.0.1", "`ADDRESS` of that port")
+	fl.StringVar(&o.AdminAddress, "admin-bind-address", "127.0.0.1", "`ADDRESS` of the admin port")
 	fl.IntVar(&o.HealthPort, "health-port", 8092, "port for probes and metrics")
-	fl.StringVar(&o.HealthAddress, "health-bind-address", "", "`ADDRESS` of that port; empty: all")
+	fl.StringVar(&o.HealthAddress, "health-bind-address", "", "`ADDRESS` of the health port; empty: all")
 }
 
 // Meaningless are the flags that are taken and mean nothing.
