@@ -48,8 +48,8 @@ func callRules() []callRule {
 			// Ranges that a member announces or a cluster has: read, kept and compared as a whole, and they grant no access.
 			"internal/discovery/seal", "internal/link/...",
 			"internal/discovery/roster/member.go", "internal/discovery/roster/parse.go", "internal/discovery/roster/stated.go",
-			"internal/demo/network", // routes of its own namespaces
-			"internal/base/member",  // addresses in the mesh: computed from an id
+			// Routes of its own namespaces; addresses in the mesh, computed from an id; what a konnectivity agent is near to.
+			"internal/demo/network", "internal/base/member", "internal/stream/konnectivity/choose.go",
 			// Addresses of the machine and special ranges: announced, and they grant no access.
 			"internal/mesh/nat", "internal/mesh/kernel/machine",
 			"internal/mesh/endpoint", // ranges of the mesh, which are neither announced nor probed

@@ -151,7 +151,7 @@ func withEffects() []Package {
 		{"internal/discovery/...", Rooms, false, "where members find each other"},
 		{"internal/edge/extauthz", Rooms, false, "decides for an Envoy that asks"},
 		{"internal/edge/...", Rooms, false, "the public front door of many clusters"},
-		{"internal/stream/konnectivity/...", Rooms, false, "the reference's wire format as a frontend"},
+		{"internal/stream/konnectivity/...", Rooms, false, "the reference's wire: a frontend, and both ends of its tunnels"},
 		{"internal/control/...", Rooms, false, "the controller: objects of Kubernetes, kept as policies say"},
 		{"internal/access/replay", Rooms, false, "recorded dials, decided again by other policies"},
 		{"internal/demo/...", Rooms, false, "the demonstration"},

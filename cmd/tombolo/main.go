@@ -24,7 +24,7 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(execute(context.Background(), asReference(os.Args[0], os.Args[1:]), os.Stdin, os.Stdout, os.Stderr))
 }
 
 // execute runs one command line and returns its exit code.
@@ -94,7 +94,7 @@ node or discovery service is not running; 4 not allowed.`,
 	root.AddCommand(
 		newHubCommand(), newAgentCommand(), newMeshCommand(), newDiscoveryCommand(), newEdgeCommand(), newControllerCommand(),
 		newRouteCommand(),
-		newVPNCommand(),
+		newVPNCommand(), newKonnectivityServerCommand(), newKonnectivityAgentCommand(),
 		newTokenCommand(),
 		newStatusCommand(), newPingCommand(), newConnectCommand(), newEgressConfigCommand(),
 		newCertificateCommand(), newRevokeCommand(), newClusterCommand(), newLinkCommand(), newConfigCommand(),

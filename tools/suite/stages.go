@@ -164,7 +164,7 @@ func (c config) unit(s *stageRun) error {
 	}
 	packages := longFirst(slices.DeleteFunc(strings.Fields(list),
 		func(p string) bool { return strings.HasSuffix(p, "/tombolo/house") }))
-	if err := c.etcd(s); err != nil {
+	if err := errors.Join(c.etcd(s), c.reference(s)); err != nil {
 		return err
 	}
 	alone := c.suiteOf(slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !isSequential(p) })...)
@@ -190,6 +190,11 @@ func isSequential(p string) bool {
 // etcd builds etcd in advance, where its progress is visible, and not during a test.
 func (c config) etcd(s *stageRun) error {
 	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "etcd"}})
+}
+
+// reference builds konnectivity's programs in advance, for the same reason.
+func (c config) reference(s *stageRun) error {
+	return s.do(command{dir: c.root, args: []string{"go", "run", "./test/kube/tools/build", "konnectivity"}})
 }
 
 // withRaces is the environment of the race detector. It is written in C. At the end of a process it waits for

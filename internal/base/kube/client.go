@@ -222,6 +222,8 @@ func remedy(r call, status int) string {
 	switch {
 	case status == http.StatusUnauthorized:
 		return "check the credentials of the kubeconfig: the API server does not accept them, or they have expired"
+	case status == http.StatusForbidden && r.path == reviewPath:
+		return "bind the ClusterRole system:auth-delegator to the account of the kubeconfig: it may create tokenreviews then"
 	case status == http.StatusForbidden && r.path == nodesPath:
 		return "apply what 'tombolo discovery manifest --node-annotations' prints, or read no annotations"
 	case status == http.StatusNotFound && strings.HasPrefix(r.path, membersPath):

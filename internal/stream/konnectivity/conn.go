@@ -37,9 +37,10 @@ import (
 type conn struct {
 	stream grpc.ServerStream
 	*receiver
-	group *run.Group
-	id    int64
-	log   *slog.Logger
+	group   *run.Group
+	id      int64
+	log     *slog.Logger
+	observe Observer
 
 	ctx    context.Context // ends when the caller is gone or done
 	cancel context.CancelFunc
@@ -59,7 +60,8 @@ func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog
 	ctx, cancel := context.WithCancel(s.Context())
 	return &conn{
 		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
-		dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}), sent: newSent(),
+		observe: unobserved{}, dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
+		sent: newSent(),
 	}
 }
 
@@ -121,6 +123,7 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 // send has gRPC send a packet.
 func (c *conn) send(p *packet) error {
 	p.by = c.sent
+	c.observe.Packet(ToClient, p.kind)
 	return c.stream.SendMsg(p)
 }
 
@@ -255,6 +258,7 @@ func (c *conn) receive() {
 		if p == nil {
 			return
 		}
+		c.observe.Packet(FromClient, p.kind)
 		ok := true
 		switch p.kind {
 		case dialRequest:

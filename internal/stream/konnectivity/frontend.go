@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package konnectivity serves kube-apiserver's GRPC egress protocol (KEP-1281
-// as shipped by kubernetes-sigs/apiserver-network-proxy) on a unix socket. It
-// owns the packet codec and the life of a proxied connection; how a target is
-// reached is given to it. It does not serve the reference's agents.
+// as shipped by kubernetes-sigs/apiserver-network-proxy) on a unix socket, and
+// both ends of the tunnels of that project's agents. It owns the packet codec
+// and the life of a proxied connection. It does not know flags and ports.
 package konnectivity
 
 import (
@@ -13,9 +13,11 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -28,6 +30,9 @@ import (
 
 // Frontend serves the protocol; one value serves many listeners.
 type Frontend struct {
+	Observe   Observer      // nil: nobody
+	Keepalive time.Duration // between pings of silent callers; 0: as gRPC has it
+
 	log  *slog.Logger
 	pool mem.BufferPool
 	most int          // streams of a listener
@@ -47,6 +52,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 	streams, waiting := run.NewLimiter(f.most), run.NewLimiter(limit.PendingDials)
 	var held budget
 	refuse := f.refuser(ln)
+	observe := f.Observe
+	if observe == nil {
+		observe = unobserved{}
+	}
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.Creds(socketCredentials{}),
@@ -57,6 +66,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 		grpc.StaticStreamWindowSize(limit.KonnectivityWindow),
 		grpc.StaticConnWindowSize(4*limit.KonnectivityWindow), // given back as it is read: it bounds a burst, not the memory
 		grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: f.Keepalive}), // 0 is gRPC's own: 2 hours
 	)
 	srv.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "ProxyService",
@@ -77,7 +87,11 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 					waiting.Release()
 					return err
 				}
-				return newConn(s, r, g, f.next.Add(1), f.log).serve(dial, waiting.Release)
+				observe.Stream(MethodProxy, +1)
+				defer observe.Stream(MethodProxy, -1)
+				c := newConn(s, r, g, f.next.Add(1), f.log)
+				c.observe = observe
+				return c.serve(dial, waiting.Release)
 			},
 		}},
 	}, f)

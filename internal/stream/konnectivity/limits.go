@@ -3,6 +3,8 @@
 package konnectivity
 
 import (
+	"time"
+
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 )
 
@@ -22,4 +24,29 @@ const (
 	// konnectivityStall is how long a target takes nothing, or a stream whose caller has
 	// closed it does not end, until its window is charged.
 	konnectivityStall = limit.MemoryLook
+	// konnectivityQueue bounds what one connection of a tunnel holds that is not taken.
+	konnectivityQueue = 1 << 20
+	// queueEntry is what a packet costs beside its payload.
+	queueEntry = 256
+	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full. It
+	// is a blink for the others, and as long as a disk may stand still under an upload.
+	konnectivityPatience = 250 * time.Millisecond
+	// konnectivityHalf is how long a target may answer a caller that has finished. A caller
+	// that is gone looks the same, and its connection is closed no sooner.
+	konnectivityHalf = 10 * time.Second
+	// mostControls bounds the packets that wait while a tunnel takes nothing: more than the
+	// dials and closes of all of its connections.
+	mostControls = 4 * limit.StreamsPerSession
 )
+
+const (
+	// mostAgentID bounds an agent's id: the reference's is a UUID, and people give names of nodes.
+	mostAgentID = 256
+	// keepaliveLeast is what the reference takes from agents without ending the connection.
+	keepaliveLeast = 30 * time.Second
+	// keepaliveTimeout is how long a ping waits for its answer.
+	keepaliveTimeout = 10 * time.Second
+)
+
+// targetDial bounds an agent's dial, as the reference's own.
+const targetDial = 5 * time.Second

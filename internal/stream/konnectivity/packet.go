@@ -11,26 +11,26 @@ import (
 	form "github.com/tombolo-io/tombolo/internal/stream/packet"
 )
 
-// packetType is the type of a packet.
-type packetType form.Type
+// PacketType is the type of a packet.
+type PacketType form.Type
 
 const (
-	dialRequest   = packetType(form.DialRequest)
-	dialResponse  = packetType(form.DialResponse)
-	closeRequest  = packetType(form.CloseRequest)
-	closeResponse = packetType(form.CloseResponse)
-	data          = packetType(form.Data)
-	closeDial     = packetType(form.CloseDial)
-	drain         = packetType(form.Drain)
+	dialRequest   = PacketType(form.DialRequest)
+	dialResponse  = PacketType(form.DialResponse)
+	closeRequest  = PacketType(form.CloseRequest)
+	closeResponse = PacketType(form.CloseResponse)
+	data          = PacketType(form.Data)
+	closeDial     = PacketType(form.CloseDial)
+	drain         = PacketType(form.Drain)
 )
 
 // packet is a Packet with the memory of one that was received, or of one that is sent.
 type packet struct {
-	kind packetType
+	kind PacketType
 	body
 
 	buffer mem.Buffer
-	by     *sent // of one that is sent
+	by     *sent // of one that is sent to a caller
 }
 
 // body is the oneof of all payloads.
@@ -57,7 +57,7 @@ func (p *packet) unmarshal(b []byte) error {
 	if err != nil {
 		return err
 	}
-	p.kind = packetType(q.Type)
+	p.kind = PacketType(q.Type)
 	p.body = body{protocol: q.Protocol, address: q.Address, random: q.Random, connectID: q.ConnectID, errText: q.Error,
 		payload: q.Payload}
 	return nil
@@ -86,6 +86,12 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
 	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
+	if p.by == nil {
+		pool := mem.DefaultBufferPool()
+		buf := pool.Get(p.size())
+		*buf = p.marshal((*buf)[:0])
+		return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+	}
 	buf := p.by.Get(p.size())
 	*buf = p.marshal((*buf)[:0])
 	return mem.BufferSlice{p.by.buffer(buf)}, nil

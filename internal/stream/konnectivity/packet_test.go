@@ -40,7 +40,7 @@ func reference(p *packet) *pb.Packet {
 // flatten reads the reference's packet as the reference itself does: the type
 // decides, and the getter of an absent payload gives zero values.
 func flatten(in *pb.Packet) *packet {
-	p := &packet{kind: packetType(in.GetType())}
+	p := &packet{kind: PacketType(in.GetType())}
 	switch in.GetType() {
 	case pb.PacketType_DIAL_REQ:
 		m := in.GetDialRequest()
@@ -67,7 +67,7 @@ func same(a, b *packet) bool {
 
 // anyPacket draws a packet whose type uses every field that it has.
 func anyPacket(t *rapid.T) *packet {
-	full := packet{kind: packetType(rapid.IntRange(int(dialRequest), int(drain)).Draw(t, "type")), body: body{
+	full := packet{kind: PacketType(rapid.IntRange(int(dialRequest), int(drain)).Draw(t, "type")), body: body{
 		protocol: rapid.String().Draw(t, "protocol"), address: rapid.String().Draw(t, "address"),
 		errText: rapid.String().Draw(t, "error"), random: rapid.Int64().Draw(t, "random"),
 		connectID: rapid.Int64().Draw(t, "id"), payload: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"),

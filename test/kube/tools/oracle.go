@@ -35,7 +35,7 @@ func sources(module string, args []string) (string, error) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("read the module of the oracle: %w", err)
+			return "", fmt.Errorf("read the module of a test's program: %w", err)
 		}
 		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(file), len(text), text)
 	}

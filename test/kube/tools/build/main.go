@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command build fills the cache with the Kubernetes programs of the given minor versions (1.35 when none is
-// given), with etcd alone, or with the oracle of test/pilot, and prints where they are. It does nothing when the cache
-// holds them.
+// given), with etcd alone, with the oracle of test/pilot or with the reference of test/konnectivity, and prints where
+// they are. It does nothing when the cache holds them.
 //
 //	go run ./test/kube/tools/build 1.34 1.35
 //	go run ./test/kube/tools/build etcd
 //	go run ./test/kube/tools/build pilot
+//	go run ./test/kube/tools/build konnectivity
 package main
 
 import (
@@ -64,6 +65,8 @@ func alone(name string) func(ctx context.Context, repo string, progress func(str
 		return tools.EnsureEtcd
 	case "pilot":
 		return tools.EnsureOracle
+	case "konnectivity":
+		return tools.EnsureReference
 	}
 	return nil
 }

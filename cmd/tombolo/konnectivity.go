@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/agent"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/dropin"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/server"
+)
+
+func newKonnectivityServerCommand() *cobra.Command {
+	var o server.Options
+	cmd := &cobra.Command{
+		Use:   "konnectivity-server",
+		Short: "Run in place of konnectivity's proxy-server, with its flags, ports and metrics",
+		Long: `Run in place of the proxy-server of kubernetes-sigs/apiserver-network-proxy: kube-apiserver
+reaches a cluster through agents of that project, or through 'tombolo konnectivity-agent'.
+It takes every flag of the reference, with the same default; those that mean nothing here
+are named once in the log. docs/howto/from-konnectivity.md says how to swap it.
+
+A SIGTERM drains for --graceful-shutdown-timeout, and the process ends when the last
+connection has; a second one stops at once. Certificates are read again when they change.`,
+		Example: `  tombolo konnectivity-server --uds-name=/run/konnectivity.sock --server-port=0 \
+    --cluster-cert=tls.crt --cluster-key=tls.key --cluster-ca-cert=ca.crt`,
+		Args: cobra.ArbitraryArgs, // as the reference, whose manifests it is given
+	}
+	o.Flags(cmd.Flags(), os.Getenv)
+	cmd.Flags().Lookup("server-id").DefValue = "" // random
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := telemetry.Logger(cmd.ErrOrStderr(), "text", o.Logs.Level())
+		if err != nil {
+			return err
+		}
+		o.KeepaliveGiven = cmd.Flags().Changed("keepalive-time")
+		dropin.Tell(log, cmd.Flags(), server.Meaningless())
+		s, err := server.New(o, server.Deps{Log: log, Reg: newRegistry(), Getenv: os.Getenv})
+		if err != nil {
+			return err
+		}
+		return runRole(cmd.Context(), &configFile{}, log, func() error { return nil }, s.Run)
+	}
+	return cmd
+}
+
+func newKonnectivityAgentCommand() *cobra.Command {
+	var o agent.Options
+	cmd := &cobra.Command{
+		Use:   "konnectivity-agent",
+		Short: "Run in place of konnectivity's proxy-agent, with its flags, ports and metrics",
+		Long: `Run in place of the proxy-agent of kubernetes-sigs/apiserver-network-proxy: it connects to
+servers of that project, or to 'tombolo konnectivity-server', and dials for them.
+It takes every flag of the reference, with the same default; those that mean nothing here
+are named once in the log. docs/howto/from-konnectivity.md says how to swap it.
+
+A SIGTERM drains, and the process ends when the last connection has, at the latest after
+25 seconds; a second one stops at once. Certificates and tokens are read again.`,
+		Example: `  tombolo konnectivity-agent --proxy-server-host=konnectivity.example.com --ca-cert=ca.crt \
+    --service-account-token-path=/var/run/secrets/tokens/konnectivity-agent-token`,
+		Args: cobra.ArbitraryArgs, // as the reference, whose manifests it is given
+	}
+	o.Flags(cmd.Flags(), os.Getenv)
+	cmd.Flags().Lookup("agent-id").DefValue = "" // random
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := telemetry.Logger(cmd.ErrOrStderr(), "text", o.Logs.Level())
+		if err != nil {
+			return err
+		}
+		o.KeepaliveGiven = cmd.Flags().Changed("keepalive-time")
+		dropin.Tell(log, cmd.Flags(), agent.Meaningless())
+		a, err := agent.New(o, agent.Deps{Log: log, Reg: newRegistry(), Getenv: os.Getenv, Drain: limit.Drain})
+		if err != nil {
+			return err
+		}
+		return runRole(cmd.Context(), &configFile{}, log, func() error { return nil }, a.Run)
+	}
+	return cmd
+}
+
+// asReference makes a program that is called as the reference's behave as the command in its place.
+func asReference(name string, args []string) []string {
+	switch filepath.Base(name) {
+	case "proxy-server":
+		return append([]string{"konnectivity-server"}, args...)
+	case "proxy-agent":
+		return append([]string{"konnectivity-agent"}, args...)
+	}
+	return args
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is the agent of kubernetes-sigs/apiserver-network-proxy as a program: its flags, the servers that it
+// connects to, probes and metrics around package konnectivity. It does not know the packets.
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/dropin"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+)
+
+// Deps is what an agent is given.
+type Deps struct {
+	Log    *slog.Logger
+	Reg    *prometheus.Registry
+	Getenv func(string) string
+	Drain  time.Duration // bounds the drain
+}
+
+// Agent is one.
+type Agent struct {
+	Options
+	Deps
+	files   *dropin.Files
+	metrics *telemetry.KonnectivityAgent
+	splicer *splice.Splicer
+	leases  func(context.Context) (int, error) // nil: they are not counted
+	changed chan struct{}                      // a server is gone
+
+	mu      sync.Mutex
+	servers map[string]*konnectivity.Upstream // by the id of the server
+	said    int                               // servers there are, by the newest one
+	leased  int                               // by the leases
+	drained bool
+}
+
+// New makes an agent; Run runs it.
+func New(o Options, d Deps) (*Agent, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	a := &Agent{Options: o, Deps: d, files: &dropin.Files{Cert: o.Cert, Key: o.Key, CA: o.CA},
+		metrics: newMetrics(d.Reg), splicer: splice.New(), changed: make(chan struct{}, 1),
+		servers: map[string]*konnectivity.Upstream{}}
+	if _, err := a.files.Client(); err != nil {
+		return nil, err
+	}
+	if o.CountLeases {
+		count, err := a.leaseCounter()
+		if err != nil {
+			return nil, err
+		}
+		a.leases = count
+	}
+	return a, nil
+}
+
+// Run connects to servers until soft ends and then drains, at most for Drain or until hard ends.
+func (a *Agent) Run(soft, hard context.Context) error {
+	health, err := listener.Listen(hard, "--health-server-port",
+		net.JoinHostPort(a.HealthHost, strconv.Itoa(a.HealthPort)))
+	if err != nil {
+		return err
+	}
+	admin, err := listener.Listen(hard, "--admin-server-port",
+		net.JoinHostPort(a.AdminAddress, strconv.Itoa(a.AdminPort)))
+	if err != nil {
+		health.Close()
+		return err
+	}
+	if a.Profiles.Contention {
+		runtime.SetBlockProfileRate(1)
+	}
+	g := run.NewGroup(hard)
+	g.Go("health", func(ctx context.Context) error {
+		return dropin.HTTP(dropin.Health(a.Reg, a.ready), a.Log).Serve(ctx, health)
+	})
+	g.Go("admin", func(ctx context.Context) error {
+		return dropin.HTTP(dropin.AdminElsewhere(a.HealthPort, a.Profiles), a.Log).Serve(ctx, admin)
+	})
+	g.Do(func(ctx context.Context) { a.sync(ctx, soft, g) })
+	a.Log.Info("konnectivity agent is up", telemetry.AttrAgent, a.AgentID, "health", health.Addr().String(),
+		"admin", admin.Addr().String())
+	select {
+	case <-soft.Done():
+		a.drain(g.Context())
+	case <-g.Context().Done():
+	}
+	g.Stop()
+	return g.Wait()
+}
+
+// drain asks the servers to dial through others, and waits for the connections.
+func (a *Agent) drain(ctx context.Context) {
+	a.mu.Lock()
+	a.drained = true
+	for _, u := range a.servers {
+		u.Drain()
+	}
+	a.mu.Unlock()
+	a.Log.Info("draining", "timeout", a.Drain.String())
+	ctx, cancel := context.WithTimeout(ctx, a.Drain)
+	defer cancel()
+	begin := time.Now()
+	over := false
+	for !over && run.Wait(ctx, drainLook) {
+		over = a.open() == 0 && time.Since(begin) >= drainLeast
+	}
+	if !over && ctx.Err() != nil {
+		a.Log.Warn("the time to drain is over", "connections", a.open())
+	}
+}
+
+func (a *Agent) open() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.servers {
+		n += u.Open()
+	}
+	return n
+}
+
+// wanted is how many servers the agent shall have.
+func wanted(said, leased int, leases bool, source string) int {
+	n := said
+	if leases {
+		n = leased
+		if source == "max" {
+			n = max(said, leased)
+		}
+	}
+	return max(n, 1)
+}
+
+// counts are the servers that the agent has and shall have.
+func (a *Agent) counts() (have, want int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	have, want = len(a.servers), wanted(a.said, a.leased, a.leases != nil, a.CountSource)
+	a.metrics.Servers.Set(float64(have))
+	a.metrics.Wanted.Set(float64(want))
+	return have, want
+}
+
+// sync connects to servers until soft or ctx ends.
+func (a *Agent) sync(ctx, soft context.Context, g *run.Group) {
+	var d directory
+	pause := a.Sync
+	for soft.Err() == nil && ctx.Err() == nil {
+		a.countLeases(ctx)
+		have, want := a.counts()
+		if a.SyncForever || have < want {
+			err := a.connectOnce(ctx, g, &d)
+			if err != nil {
+				a.Log.Warn("no further server", telemetry.AttrReason, err, "have", have, "want", want)
+				pause = min(pause+pause/2, a.SyncMost)
+			} else {
+				pause = a.Sync
+			}
+		}
+		a.counts()
+		timer := time.NewTimer(pause + rand.N(pause/10+1))
+		select {
+		case <-timer.C:
+		case <-a.changed:
+			run.Wait(ctx, a.Sync) // its end is seen above
+		case <-soft.Done():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// ready says whether the agent has the servers that it wants.
+func (a *Agent) ready(w http.ResponseWriter, r *http.Request) {
+	have, want := a.counts()
+	var out bytes.Buffer
+	fmt.Fprintln(&out, "[+]ping ok")
+	if have < want {
+		fmt.Fprintf(&out, "[-]server-connected failed: connected to %d of %d servers\n", have, want)
+	} else {
+		fmt.Fprintf(&out, "[+]server-connected ok\n")
+	}
+	switch {
+	case have < want:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		w.Write(out.Bytes())
+	case r.URL.Query().Has("verbose"):
+		fmt.Fprintf(&out, "servers: %d of %d\nconnections: %d\ncheck passed\n", have, want, a.open())
+		w.Write(out.Bytes())
+	default:
+		io.WriteString(w, "ok")
+	}
+}

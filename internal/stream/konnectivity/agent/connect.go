@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	grpckeepalive "google.golang.org/grpc/keepalive"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/private"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
+)
+
+// place is an address of a server and the name that its certificate has.
+type place struct{ address, name string }
+
+// directory hands out the addresses of all hosts in turn: behind one name there may be several servers.
+type directory struct{ turn int }
+
+func (d *directory) next(ctx context.Context, hosts []string, port int) (place, error) {
+	var all []place
+	var failed error
+	for _, host := range hosts {
+		addrs := []string{host}
+		if net.ParseIP(host) == nil {
+			found, err := net.DefaultResolver.LookupHost(ctx, host)
+			if err != nil {
+				failed = err
+				continue
+			}
+			addrs = found
+		}
+		for _, addr := range addrs {
+			all = append(all, place{net.JoinHostPort(addr, strconv.Itoa(port)), host})
+		}
+	}
+	if len(all) == 0 {
+		return place{}, fault.New(fault.CodeHubAway, "no konnectivity server has an address").Because(failed).
+			Hint("correct --proxy-server-host")
+	}
+	d.turn++
+	return all[d.turn%len(all)], nil
+}
+
+// connectOnce opens one more tunnel. One to a server that the agent has already is closed: there may be a load balancer
+// in front of them.
+func (a *Agent) connectOnce(ctx context.Context, g *run.Group, d *directory) error {
+	at, err := d.next(ctx, a.Hosts, a.Port)
+	if err != nil {
+		return err
+	}
+	cc, err := a.client(at)
+	if err != nil {
+		return err
+	}
+	token, err := a.token()
+	var u *konnectivity.Upstream
+	if err == nil {
+		u, err = konnectivity.Connect(ctx, cc, konnectivity.UpstreamOptions{Log: a.Log, Observe: observer{a},
+			AgentID: a.AgentID, Identifiers: a.Identifiers, Token: token, Splicer: a.splicer})
+	}
+	if err != nil {
+		cc.Close()
+		return err
+	}
+	if !a.add(u) {
+		u.Close()
+		cc.Close()
+		return nil
+	}
+	a.Log.Info("connected to a server", "server", u.ServerID, telemetry.AttrPeer, at.address, "servers", u.Count)
+	g.Do(func(context.Context) {
+		defer cc.Close()
+		err := u.Serve()
+		a.remove(u)
+		a.Log.Warn("a server is gone", "server", u.ServerID, telemetry.AttrReason, err)
+	})
+	return nil
+}
+
+// client is a connection to a server that is not made yet.
+func (a *Agent) client(at place) (*grpc.ClientConn, error) {
+	secure, err := a.files.Client()
+	if err != nil {
+		return nil, err
+	}
+	secure.ServerName, secure.NextProtos = at.name, append([]string(nil), a.ALPN...) // gRPC adds its own
+	keepalive := a.Keepalive
+	if !a.KeepaliveGiven {
+		keepalive = keepaliveDefault
+	}
+	cc, err := grpc.NewClient("passthrough:///"+at.address,
+		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithKeepaliveParams(grpckeepalive.ClientParameters{Time: keepalive, Timeout: keepaliveTimeout,
+			PermitWithoutStream: true}),
+		grpc.WithMaxHeaderListSize(limit.RequestHeader), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
+	if err != nil {
+		return nil, fmt.Errorf("a client of the server: %w", err)
+	}
+	return cc, nil
+}
+
+func (a *Agent) token() (string, error) {
+	if a.Options.Token == "" {
+		return "", nil
+	}
+	text, err := private.ReadPublic(a.Options.Token, limit.PrivateFile)
+	if err != nil {
+		return "", fault.New(fault.CodeConfig, "the agent's token cannot be read").Because(err).
+			Hint("correct --service-account-token-path")
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// add keeps a tunnel unless the agent has one to that server.
+func (a *Agent) add(u *konnectivity.Upstream) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.servers[u.ServerID] != nil {
+		return false
+	}
+	a.servers[u.ServerID], a.said = u, u.Count
+	if a.drained {
+		u.Drain()
+	}
+	return true
+}
+
+func (a *Agent) remove(u *konnectivity.Upstream) {
+	a.mu.Lock()
+	delete(a.servers, u.ServerID)
+	a.mu.Unlock()
+	a.counts()
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// countLeases asks for them; what is known stays if there is no answer.
+func (a *Agent) countLeases(ctx context.Context) {
+	if a.leases == nil {
+		return
+	}
+	begin := time.Now()
+	n, err := a.leases(ctx)
+	code, reason := "200", ""
+	if err != nil {
+		code, reason = "0", string(fault.From(err).Code)
+		a.Log.Warn("the leases of servers cannot be counted", telemetry.AttrReason, err)
+	}
+	a.metrics.LeaseLists.WithLabelValues(code, reason).Inc()
+	a.metrics.LeaseListSeconds.WithLabelValues(code).Observe(time.Since(begin).Seconds())
+	if err == nil {
+		a.mu.Lock()
+		a.leased = n
+		a.mu.Unlock()
+	}
+}

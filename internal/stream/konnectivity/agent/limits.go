@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "time"
+
+const (
+	// keepaliveDefault finds a server that is gone within a minute; the reference's takes pings every 30 s.
+	keepaliveDefault = 35 * time.Second
+	// keepaliveTimeout is how long a ping waits for its answer.
+	keepaliveTimeout = 10 * time.Second
+	// drainLook is how often an agent that drains looks whether it is done.
+	drainLook = 100 * time.Millisecond
+	// drainLeast lets dials arrive that servers sent before they knew of the drain.
+	drainLeast = time.Second
+)

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// AgentsOptions are those of Agents.
+type AgentsOptions struct {
+	Log        *slog.Logger
+	Observe    Observer // nil: nobody
+	ServerID   string
+	Count      func() int // servers that an agent shall connect to
+	Strategies []Strategy
+	TLS        *tls.Config // nil: none
+	Keepalive  time.Duration
+	Dial       time.Duration // bounds a dial; 0: limit.Dial
+	// Authorize, if not nil, judges an agent's token and names whose it is.
+	Authorize func(ctx context.Context, token string) (holder string, err error)
+}
+
+// Agents serves the reference's agents, and dials through them.
+type Agents struct {
+	AgentsOptions
+
+	mu      sync.Mutex
+	tunnels []*tunnel // in the order of arrival
+}
+
+// NewAgents makes it.
+func NewAgents(o AgentsOptions) *Agents {
+	if o.Observe == nil {
+		o.Observe = unobserved{}
+	}
+	o.Dial = cmp.Or(o.Dial, limit.Dial)
+	return &Agents{AgentsOptions: o}
+}
+
+// Serve accepts agents on ln until ctx ends; it owns ln.
+func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
+	g := run.NewGroup(ctx)
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.ConnectionTimeout(limit.Handshake),
+		grpc.MaxHeaderListSize(limit.RequestHeader),
+		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: a.Keepalive, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	}
+	if a.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(a.TLS)))
+	}
+	srv := grpc.NewServer(options...)
+	srv.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "AgentService",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Connect", ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, s grpc.ServerStream) error { return a.connect(s, g) },
+		}},
+	}, a)
+	stop := run.OnDone(ctx, srv.Stop)
+	err := srv.Serve(ln)
+	stop()
+	if ctx.Err() != nil || errors.Is(err, grpc.ErrServerStopped) {
+		err = nil
+	}
+	g.Stop()
+	srv.Stop()
+	return errors.Join(err, g.Wait())
+}
+
+// connect serves one stream of an agent.
+func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
+	var t *tunnel
+	who, err := a.admit(s.Context())
+	if err == nil {
+		t, err = a.attach(who, s)
+	}
+	if err != nil {
+		f := fault.From(err)
+		a.Log.Warn("an agent was refused", telemetry.AttrAgent, who.agent, telemetry.AttrCode, f.Code,
+			telemetry.AttrReason, f.Error())
+		return explain(grpcCode(f), f)
+	}
+	defer a.detach(t)
+	a.Observe.Stream(MethodConnect, +1)
+	defer a.Observe.Stream(MethodConnect, -1)
+	head := metadata.Pairs(headServerID, a.ServerID, headServerCount, strconv.Itoa(max(a.Count(), 1)))
+	if err := s.SendHeader(head); err != nil {
+		return err
+	}
+	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder)
+	t.ready.Store(true)
+	// RecvMsg returns at the latest when this handler has, so that receive outlives it by a moment.
+	g.Do(func(context.Context) { t.receive(t.handle) })
+	g.Do(t.sendControls)
+	select {
+	case <-t.done:
+	case <-s.Context().Done():
+	case <-g.Context().Done():
+	}
+	t.end(fault.New(fault.CodeSessionLost, "the agent's konnectivity tunnel was lost").
+		Hint("its agent connects again; try again"))
+	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, t.why().Error())
+	return nil
+}
+
+// attach adds the tunnel of an agent, whose id is nobody else's.
+func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.tunnels {
+		if t.who.agent == who.agent && t.who.holder != who.holder {
+			return nil, fault.Newf(fault.CodeUnauthorized, "the agent id %q is taken", who.agent).
+				Whyf("an agent with another credential is connected by it").Hint("give each agent an --agent-id of its own")
+		}
+	}
+	t := newTunnel(a, who, s)
+	a.tunnels = append(a.tunnels, t)
+	return t, nil
+}
+
+func (a *Agents) detach(t *tunnel) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tunnels = slices.DeleteFunc(a.tunnels, func(other *tunnel) bool { return other == t })
+}
+
+func (a *Agents) live() (out []*tunnel) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.tunnels {
+		if t.ready.Load() {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Ready is how many agents a strategy can choose from.
+func (a *Agents) Ready(s Strategy) int {
+	agents := map[string]bool{}
+	for _, t := range a.live() {
+		if t.who.near.serves(s) {
+			agents[t.who.agent] = true
+		}
+	}
+	return len(agents)
+}
+
+// Counts are the tunnels, the dials under way and the connections.
+func (a *Agents) Counts() (tunnels, pending, established int) {
+	for _, t := range a.live() {
+		tunnels++
+		pending += t.pendingCount()
+		established += int(t.open.Load())
+	}
+	return tunnels, pending, established
+}
+
+// Dial opens a connection to d.Address through the agent that the strategies choose.
+func (a *Agents) Dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+	if d.Network != wire.NetworkTCP {
+		return nil, fault.Newf(fault.CodeRequest, "the network %q is not dialled through agents", d.Network).
+			Hint("dial tcp")
+	}
+	host, _, err := net.SplitHostPort(d.Address)
+	if err != nil {
+		return nil, fault.Newf(fault.CodeRequest, "%q is no host:port", d.Address)
+	}
+	all := a.live()
+	facts := make([]tunnelFacts, len(all))
+	for i, t := range all {
+		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load()}
+	}
+	i, ok := choose(a.Strategies, facts, host, rand.IntN)
+	if !ok {
+		a.Observe.DialFailed(NoAgent)
+		return nil, fault.New(fault.CodeNoAgent, "No agent available"). // the reference's words, which people search for
+										Whyf("%d agents are connected, and none is for %s by the strategies %v", len(all), host, a.Strategies).
+										Hint("look at the agents' logs and /readyz, or add the strategy default")
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.AgentsOptions.Dial)
+	defer cancel()
+	return all[i].dial(ctx, d)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+)
+
+// Strategy is a way to choose the agent of a dial.
+type Strategy string
+
+// The strategies. The reference names destCIDR in its text and its agents announce ranges,
+// but it cannot choose by them.
+const (
+	ByDefault      Strategy = "default"
+	ByDestHost     Strategy = "destHost"
+	ByDefaultRoute Strategy = "defaultRoute"
+	ByDestCIDR     Strategy = "destCIDR"
+)
+
+// ParseStrategies reads a list such as destHost,default.
+func ParseStrategies(list string) (out []Strategy, err error) {
+	for word := range strings.SplitSeq(list, ",") {
+		s := Strategy(strings.TrimSpace(word))
+		switch {
+		case !slices.Contains([]Strategy{ByDefault, ByDestHost, ByDefaultRoute, ByDestCIDR}, s):
+			return nil, fault.Newf(fault.CodeUsage, "there is no proxy strategy %q", word).
+				Hint("--proxy-strategies takes default, destHost, destCIDR and defaultRoute")
+		case slices.Contains(out, s):
+			return nil, fault.Newf(fault.CodeUsage, "the proxy strategy %s is named twice", s).Hint("correct --proxy-strategies")
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Identifiers are what an agent says it is near to.
+type Identifiers struct {
+	Hosts        []string // names and addresses
+	Ranges       []netip.Prefix
+	DefaultRoute bool
+}
+
+// ParseIdentifiers reads what an agent sends, such as host=node1&ipv4=10.0.0.1. Kinds that
+// this version does not know are no error, and neither is a range that is none.
+func ParseIdentifiers(text string) (Identifiers, error) {
+	var out Identifiers
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return out, fault.New(fault.CodeRequest, "the agent's identifiers cannot be read").
+			Hint("write them as host=NAME&ipv4=ADDRESS&cidr=RANGE&default-route=true")
+	}
+	out.Hosts = slices.Concat(values["ipv4"], values["ipv6"], values["host"])
+	for _, c := range values["cidr"] {
+		if p, err := netip.ParsePrefix(c); err == nil {
+			out.Ranges = append(out.Ranges, p.Masked())
+		}
+	}
+	out.DefaultRoute, err = strconv.ParseBool(values.Get("default-route"))
+	return out, nil
+}
+
+// fits says how well an agent suits a host by a strategy; below 0: not at all.
+func (i Identifiers) fits(s Strategy, host string) int {
+	switch s {
+	case ByDefault:
+		return 0
+	case ByDefaultRoute:
+		if i.DefaultRoute {
+			return 0
+		}
+	case ByDestHost:
+		if slices.Contains(i.Hosts, host) {
+			return 0
+		}
+	case ByDestCIDR:
+		best := -1
+		if addr, err := netip.ParseAddr(host); err == nil {
+			for _, r := range i.Ranges {
+				if r.Contains(addr.Unmap()) {
+					best = max(best, r.Bits())
+				}
+			}
+		}
+		return best
+	}
+	return -1
+}
+
+// serves says whether an agent can be chosen by a strategy for some host.
+func (i Identifiers) serves(s Strategy) bool {
+	switch s {
+	case ByDestHost:
+		return len(i.Hosts) > 0
+	case ByDestCIDR:
+		return len(i.Ranges) > 0
+	case ByDefaultRoute:
+		return i.DefaultRoute
+	}
+	return true
+}
+
+// tunnelFacts are what a choice knows of a tunnel.
+type tunnelFacts struct {
+	agent    string
+	near     Identifiers
+	draining bool
+}
+
+// choose picks the tunnel for a host by the first strategy that has one, the index in all,
+// which is in the order of arrival. One that drains is the last resort. Of an agent with
+// several tunnels it is the oldest: an agent that looks for further servers opens a second
+// one and closes it at once. random is below n.
+func choose(order []Strategy, all []tunnelFacts, host string, random func(n int) int) (int, bool) {
+	for _, s := range order {
+		best, rank := []int(nil), [2]int{-1, -1}
+		agents := map[string]bool{}
+		for _, draining := range []bool{false, true} {
+			for i, t := range all {
+				fit := t.near.fits(s, host)
+				if fit < 0 || t.draining != draining || agents[t.agent] {
+					continue
+				}
+				agents[t.agent] = true
+				r := [2]int{1, fit}
+				if draining {
+					r[0] = 0
+				}
+				switch slices.Compare(r[:], rank[:]) {
+				case 1:
+					best, rank = []int{i}, r
+				case 0:
+					best = append(best, i)
+				}
+			}
+		}
+		if len(best) > 0 {
+			return best[random(len(best))], true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"slices"
+	"testing"
+)
+
+func near(t *testing.T, text string) Identifiers {
+	t.Helper()
+	i, err := ParseIdentifiers(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestChoose(t *testing.T) {
+	plain := tunnelFacts{agent: "plain"}
+	node := tunnelFacts{agent: "node", near: near(t, "host=node1&ipv4=10.0.0.1&ipv6=fd00::1&cidr=10.1.0.0/16&uid=7")}
+	wide := tunnelFacts{agent: "wide", near: near(t, "cidr=10.0.0.0/8&cidr=nonsense&default-route=true")}
+	leaving := func(f tunnelFacts) tunnelFacts { f.draining = true; return f }
+	for _, c := range []struct {
+		name  string
+		order string
+		all   []tunnelFacts
+		host  string
+		want  []int // any of them; none: no agent
+	}{
+		{"nobody", "default", nil, "10.0.0.1", nil},
+		{"any", "default", []tunnelFacts{plain, node}, "10.0.0.1", []int{0, 1}},
+		{"the oldest tunnel of each agent", "default", []tunnelFacts{plain, plain, node, node}, "x", []int{0, 2}},
+		{"none that drains", "default", []tunnelFacts{leaving(plain), node}, "x", []int{1}},
+		{"a newer tunnel of an agent whose older one drains", "default", []tunnelFacts{leaving(plain), plain}, "x", []int{1}},
+		{"one that drains as the last resort", "default", []tunnelFacts{leaving(plain)}, "x", []int{0}},
+		{"the host by its address", "destHost", []tunnelFacts{plain, node}, "10.0.0.1", []int{1}},
+		{"the host by its IPv6 address", "destHost", []tunnelFacts{plain, node}, "fd00::1", []int{1}},
+		{"the host by its name", "destHost", []tunnelFacts{plain, node}, "node1", []int{1}},
+		{"no host", "destHost", []tunnelFacts{plain, node}, "10.0.0.2", nil},
+		{"the next strategy", "destHost,default", []tunnelFacts{plain}, "10.0.0.2", []int{0}},
+		{"one that drains before the next strategy, as the reference", "destHost,default", []tunnelFacts{plain, leaving(node)},
+			"node1", []int{1}},
+		{"the narrowest range", "destCIDR", []tunnelFacts{wide, node}, "10.1.2.3", []int{1}},
+		{"the only range", "destCIDR", []tunnelFacts{wide, node}, "10.2.2.3", []int{0}},
+		{"a name is in no range", "destCIDR", []tunnelFacts{wide, node}, "node1", nil},
+		{"a wider range before one that drains", "destCIDR", []tunnelFacts{wide, leaving(node)}, "10.1.2.3", []int{0}},
+		{"the default route", "destHost,defaultRoute", []tunnelFacts{plain, wide}, "192.0.2.1", []int{1}},
+		{"no default route", "defaultRoute", []tunnelFacts{plain}, "192.0.2.1", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			order, err := ParseStrategies(c.order)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for n := range max(len(c.want), 1) {
+				i, ok := choose(order, c.all, c.host, func(of int) int {
+					if of != len(c.want) {
+						t.Errorf("%d are equally good, and not %d", of, len(c.want))
+					}
+					return min(n, of-1)
+				})
+				if ok {
+					got = append(got, i)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v are chosen, and not %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestParseStrategies(t *testing.T) {
+	for _, bad := range []string{"", "default,", "nearest", "default,default"} {
+		if got, err := ParseStrategies(bad); err == nil {
+			t.Errorf("%q is taken: %v", bad, got)
+		}
+	}
+	if _, err := ParseIdentifiers("host=%zz"); err == nil {
+		t.Error("identifiers that are not encoded are taken")
+	}
+}

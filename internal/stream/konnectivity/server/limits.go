@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"io/fs"
+	"time"
+)
+
+const (
+	// keepaliveDefault finds an agent that is gone within a minute.
+	keepaliveDefault = 30 * time.Second
+	// drainLook is how often a server that drains looks whether it is done.
+	drainLook = 100 * time.Millisecond
+	// socketMode is what the reference's umask leaves.
+	socketMode fs.FileMode = 0o770
+	// reviewed is how long the answer about a token counts: agents look for further servers every few seconds.
+	reviewed = time.Minute
+	// reviews bounds the tokens of which it is known.
+	reviews = 4096
+)
+
+const (
+	// leaseLife and leaseRenew are the reference's.
+	leaseLife  = 30 * time.Second
+	leaseRenew = 15 * time.Second
+	// leaseLeave bounds the last call at the API.
+	leaseLeave = 3 * time.Second
+)

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the server of kubernetes-sigs/apiserver-network-proxy as a program: its flags, ports, probes and
+// metrics around package konnectivity. It does not know the packets, and decides nothing about a dial.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/dropin"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
+)
+
+// Deps is what a server is given.
+type Deps struct {
+	Log    *slog.Logger
+	Reg    *prometheus.Registry
+	Getenv func(string) string
+}
+
+// Server is one.
+type Server struct {
+	checked
+	Deps
+	metrics  *telemetry.KonnectivityServer
+	agents   *konnectivity.Agents
+	draining chan struct{} // closed when no more is dialled
+	leases   *leaseKeeper  // nil: there is no lease
+
+	front, agent, health, admin net.Listener
+}
+
+// New makes a server; Run runs it.
+func New(o Options, d Deps) (*Server, error) {
+	c, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{checked: c, Deps: d, draining: make(chan struct{})}
+	files := &dropin.Files{Cert: o.ClusterCert, Key: o.ClusterKey, CA: o.ClusterCA, Edit: c.edit}
+	secure, err := files.Server("h2")
+	if err != nil {
+		return nil, err
+	}
+	options := konnectivity.AgentsOptions{
+		Log: d.Log, Observe: observer{s}, ServerID: o.ServerID, Count: func() int { return o.ServerCount },
+		Strategies: c.strategies, TLS: secure, Keepalive: keepalive(o.Keepalive, o.KeepaliveGiven), Dial: o.DialTimeout,
+	}
+	if o.AgentNamespace != "" {
+		if options.Authorize, err = s.authorizer(); err != nil {
+			return nil, err
+		}
+	}
+	if o.Leases {
+		if s.leases, err = s.leaseKeeper(); err != nil {
+			return nil, err
+		}
+	}
+	s.agents = konnectivity.NewAgents(options)
+	s.metrics = newMetrics(d.Reg, s.agents, c.strategies)
+	return s, nil
+}
+
+// keepalive is in seconds unless it was given: an agent that is gone shall not be dialled for an hour.
+func keepalive(value time.Duration, given bool) time.Duration {
+	if given {
+		return value
+	}
+	return keepaliveDefault
+}
+
+// Run serves until soft ends and then drains, at most for --graceful-shutdown-timeout or until hard ends.
+func (s *Server) Run(soft, hard context.Context) error {
+	if err := s.listen(hard); err != nil {
+		return err
+	}
+	if s.Profiles.Contention {
+		runtime.SetBlockProfileRate(1)
+	}
+	g := run.NewGroup(hard)
+	front := &quiet{Listener: s.front, until: g.Context()}
+	g.Go("agents", func(ctx context.Context) error { return s.agents.Serve(ctx, s.agent) })
+	g.Go("frontend", func(ctx context.Context) error { return s.serveFrontend(ctx, front) })
+	g.Go("health", func(ctx context.Context) error {
+		return dropin.HTTP(dropin.Health(s.Reg, s.ready), s.Log).Serve(ctx, s.health)
+	})
+	g.Go("admin", func(ctx context.Context) error {
+		return dropin.HTTP(dropin.Admin(s.Reg, s.Profiles), s.Log).Serve(ctx, s.admin)
+	})
+	if s.leases != nil {
+		g.Go("lease", s.leases.run)
+	}
+	s.Log.Info("konnectivity server is up", "frontend", s.front.Addr().String(), "mode", s.Mode,
+		"agents", s.agent.Addr().String(), "health", s.health.Addr().String(), "admin", s.admin.Addr().String())
+	select {
+	case <-soft.Done():
+		s.drain(g.Context(), front)
+	case <-g.Context().Done():
+	}
+	g.Stop()
+	return g.Wait()
+}
+
+// drain waits for the connections, and dials no more.
+func (s *Server) drain(ctx context.Context, front *quiet) {
+	close(s.draining)
+	front.stop()
+	if s.Drain == 0 {
+		s.Log.Info("stopping: --graceful-shutdown-timeout is 0")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Drain)
+	defer cancel()
+	s.Log.Info("draining", "timeout", s.Drain.String())
+	over := errors.New("nothing is left")
+	err := run.Every(ctx, drainLook, func() {
+		if _, pending, open := s.agents.Counts(); pending+open == 0 {
+			cancel()
+		}
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		_, _, open := s.agents.Counts()
+		s.Log.Warn("the time to drain is over", "connections", open)
+	} else {
+		s.Log.Info("drained", telemetry.AttrReason, over)
+	}
+}
+
+// dial is that of the frontend.
+func (s *Server) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+	select {
+	case <-s.draining:
+		return nil, fault.New(fault.CodeDraining, "the konnectivity server is stopping").Hint("use another one")
+	default:
+	}
+	if d.Network == "" {
+		d.Network = wire.NetworkTCP
+	}
+	return s.agents.Dial(ctx, d)
+}
+
+func (s *Server) serveFrontend(ctx context.Context, ln net.Listener) error {
+	protocol := "http/1.1"
+	if s.Mode == ModeGRPC {
+		protocol = "h2"
+	}
+	if s.Socket == "" {
+		files := &dropin.Files{Cert: s.ServerCert, Key: s.ServerKey, CA: s.ServerCA, Edit: s.edit}
+		secure, err := files.Server(protocol)
+		if err != nil {
+			return err
+		}
+		ln = tls.NewListener(below{ln}, secure)
+	}
+	if s.Mode == ModeGRPC {
+		f := konnectivity.New(s.Log)
+		f.Observe, f.Keepalive = observer{s}, s.FrontendKeepalive
+		return f.Serve(ctx, ln, s.dial)
+	}
+	c := &connect{dial: s.dial, splicer: splice.New(), log: s.Log, ctx: ctx,
+		open: func(n int) { s.metrics.Connects.Add(float64(n)) }}
+	return c.serve(ln)
+}
+
+// ready says whether the server has an agent.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	tunnels, pending, open := s.agents.Counts()
+	if tunnels == 0 {
+		w.WriteHeader(http.StatusInternalServerError)
+		io.WriteString(w, "no connection to any proxy agent")
+		return
+	}
+	io.WriteString(w, "ok")
+	if r.URL.Query().Has("verbose") {
+		io.WriteString(w, "\n")
+		for _, strategy := range s.strategies {
+			io.WriteString(w, "agents by "+string(strategy)+": "+strconv.Itoa(s.agents.Ready(strategy))+"\n")
+		}
+		io.WriteString(w, "tunnels: "+strconv.Itoa(tunnels)+"\ndials under way: "+strconv.Itoa(pending)+
+			"\nconnections: "+strconv.Itoa(open)+"\n")
+	}
+}
+
+// listen opens the ports.
+func (s *Server) listen(ctx context.Context) (err error) {
+	var opened []net.Listener
+	defer func() {
+		if err != nil {
+			for _, ln := range opened {
+				ln.Close()
+			}
+		}
+	}()
+	if s.Socket != "" {
+		s.front, err = s.listenSocket(ctx)
+	} else {
+		s.front, err = listener.Listen(ctx, "--server-port", at(s.ServerAddress, s.ServerPort))
+	}
+	if err != nil {
+		return err
+	}
+	opened = append(opened, s.front)
+	for _, p := range []struct {
+		into    *net.Listener
+		flag    string
+		address string
+		port    int
+	}{
+		{&s.agent, "--agent-port", s.AgentAddress, s.AgentPort},
+		{&s.health, "--health-port", s.HealthAddress, s.HealthPort},
+		{&s.admin, "--admin-port", s.AdminAddress, s.AdminPort},
+	} {
+		if *p.into, err = listener.Listen(ctx, p.flag, at(p.address, p.port)); err != nil {
+			return err
+		}
+		opened = append(opened, *p.into)
+	}
+	return nil
+}
+
+func at(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
+
+// listenSocket makes the socket, which its group may use too, as the reference's.
+func (s *Server) listenSocket(ctx context.Context) (net.Listener, error) {
+	if n := len(s.Socket); n >= limit.SocketPath {
+		return nil, fault.Newf(fault.CodeSocketPath, "the socket path %s has %d bytes", s.Socket, n).
+			Whyf("the kernel takes at most %d", limit.SocketPath-1).Hint("choose a shorter --uds-name")
+	}
+	if info, err := os.Lstat(s.Socket); err == nil && s.ReplaceSocket && info.Mode()&fs.ModeSocket != 0 {
+		os.Remove(s.Socket) // its error is that of listening
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "unix", s.Socket)
+	if err == nil {
+		err = os.Chmod(s.Socket, socketMode)
+	}
+	if err != nil {
+		return nil, fault.Newf(fault.CodeSocketPath, "the socket %s cannot be made", s.Socket).Because(err).
+			Hint("correct --uds-name, or remove what is there")
+	}
+	return ln, nil
+}

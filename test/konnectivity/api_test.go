@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// api is an API server with the little that the programs use: reviews of tokens, and leases.
+type api struct {
+	kubeconfig string
+
+	mu      sync.Mutex
+	reviews int
+	leases  map[string]map[string]any
+}
+
+// object is a part of an object in JSON.
+func object(of map[string]any, key string) map[string]any {
+	m, ok := of[key].(map[string]any)
+	if !ok {
+		m = map[string]any{}
+	}
+	return m
+}
+
+func newAPI(w *world) *api {
+	a := &api{kubeconfig: w.file("kubeconfig"), leases: map[string]map[string]any{}}
+	srv := httptest.NewTLSServer(a)
+	w.Cleanup(srv.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	config := fmt.Sprintf(`
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, srv.URL, base64.StdEncoding.EncodeToString(ca))
+	w.must(os.WriteFile(a.kubeconfig, []byte(config), 0o600))
+	return a
+}
+
+// ServeHTTP implements http.Handler. The token of an agent is the name of its user.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var in map[string]any
+	if r.Method != http.MethodGet && r.Method != http.MethodDelete {
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	name := path.Base(r.URL.Path)
+	var out any = map[string]any{}
+	switch {
+	case r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
+		a.reviews++
+		token, _ := object(in, "spec")["token"].(string)
+		in["status"] = map[string]any{"authenticated": token != "expired", "user": map[string]any{"username": token}}
+		out = in
+	case r.Method == http.MethodGet && name == "leases":
+		var items []any
+		for _, l := range a.leases {
+			items = append(items, l)
+		}
+		out = map[string]any{"items": items}
+	case r.Method == http.MethodPatch:
+		a.leases[name] = in
+	case r.Method == http.MethodDelete:
+		delete(a.leases, name)
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	json.NewEncoder(w).Encode(out)
+}
+
+// lease puts one that was renewed some time ago.
+func (a *api) lease(name string, renewed time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases[name] = map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{
+		"holderIdentity": name, "leaseDurationSeconds": 30, "renewTime": renewed.UTC().Format(time.RFC3339Nano)}}
+}
+
+func (a *api) names() (out []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n := range a.leases {
+		out = append(out, n)
+	}
+	return out
+}
+
+// TestTokens has the API judge the tokens of agents, and asks once for one that comes again and again.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := newAPI(w)
+	p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
+		"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+	token := func(user string) string {
+		file := w.file("token-" + strings.ReplaceAll(user, ":", "-"))
+		w.must(os.WriteFile(file, []byte(user), 0o600))
+		return "--service-account-token-path=" + file
+	}
+	theirAgent(w, p.agentPort, token("system:serviceaccount:default:konnectivity-agent"), "--agent-id=stranger")
+	eventually(t, "another account is refused", func() bool { return strings.Contains(p.log.String(), "is another one's") })
+	theirAgent(w, p.agentPort, token("expired"), "--agent-id=late")
+	eventually(t, "a token that is not valid is refused", func() bool {
+		return strings.Contains(p.log.String(), "the token is not valid")
+	})
+	ourAgent(w, p.agentPort, "--agent-id=none")
+	eventually(t, "an agent without one is refused", func() bool { return strings.Contains(p.log.String(), "has no token") })
+	if status, _ := get(p.healthPort, "/readyz"); status == http.StatusOK {
+		t.Fatal("the server has an agent")
+	}
+}
+
+// TestGoodTokens connects agents with tokens; one that looks for servers all the time is not reviewed all the time.
+func TestGoodTokens(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := newAPI(w)
+			p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
+				"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+			file := w.file("token")
+			w.must(os.WriteFile(file, []byte("system:serviceaccount:kube-system:konnectivity-agent"), 0o600))
+			start(w, p.agentPort, "--service-account-token-path="+file, "--sync-forever", "--agent-cert=", "--agent-key=")
+			p.ready()
+			w.echo(p)
+			eventually(t, "the agent comes again", func() bool { return strings.Count(p.log.String(), "agent connected") > 3 })
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.reviews != 1 {
+				t.Errorf("the token was reviewed %d times", a.reviews)
+			}
+		})
+	}
+}
+
+// TestLeases publishes a lease for a server, removes those of servers that are gone, and counts servers by them.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := newAPI(w)
+	a.lease("konnectivity-proxy-server-gone", time.Now().Add(-time.Hour))
+	p := w.ours("grpc", false, "--enable-lease-controller", "--kubeconfig="+a.kubeconfig, "--server-id=one")
+	eventually(t, "there is one lease", func() bool {
+		names := a.names()
+		return len(names) == 1 && names[0] == "konnectivity-proxy-server-one"
+	})
+	agent := ourAgent(w, p.agentPort, "--count-server-leases", "--kubeconfig="+a.kubeconfig)
+	agent.ready()
+	a.lease("konnectivity-proxy-server-two", time.Now())
+	eventually(t, "the agent wants two servers", func() bool {
+		return metric(agent.health, "konnectivity_network_proxy_agent_known_server_count") == "2"
+	})
+	p.soft()
+	eventually(t, "the lease is removed", func() bool { return len(a.names()) == 1 })
+}
+
+// TestRotation gives a server and an agent new certificates of a new CA while they run.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.ours("http-connect", true)
+	ourAgent(w, p.agentPort)
+	p.ready()
+	w.echo(p)
+	w.newCA()
+	a := ourAgent(w, p.agentPort, "--agent-id=second") // knows only the new one
+	a.ready()
+	w.echo(p) // as a kube-apiserver that knows only the new one
+}
