@@ -54,7 +54,7 @@ type ClusterSpec struct {
 	// +kubebuilder:default=auto
 	// +kubebuilder:validation:Enum=auto;calico;flannel;cilium;globalrouter;other
 	CNI string `json:"cni,omitempty"`
-	// MTU is that of the link to other clusters, in place of what is found out.
+	// MTU is at most that of packets to other clusters, in steps of 20 bytes: what is found out of a way may be less.
 	// +kubebuilder:validation:Minimum=1280
 	// +kubebuilder:validation:Maximum=9000
 	MTU int `json:"mtu,omitempty"`

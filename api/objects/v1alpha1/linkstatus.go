@@ -101,8 +101,6 @@ type MappedRange struct {
 
 // ClusterNodeStatus is how a node is. The member cluster's controller writes it.
 type ClusterNodeStatus struct {
-	// ObservedGeneration is the last one that was looked at.
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// NodeStatus is Ready or NotReady, as the Node is.
 	// +kubebuilder:validation:Enum=Ready;NotReady
 	NodeStatus string `json:"nodeStatus,omitempty"`

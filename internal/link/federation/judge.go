@@ -17,6 +17,7 @@ type statedCluster struct {
 	reach.Cluster
 	held   []netip.Prefix // for which the host cluster has accepted it
 	stated []netip.Prefix // its own addresses, accepted or not
+	mtu    int            // of packets to other clusters, at most; 0: there is no bound
 }
 
 // holders are ranges, and the clusters that have them.

@@ -71,6 +71,8 @@ type View struct {
 	Self     Name
 	Clusters []Cluster
 	Nodes    []Node // of all clusters, the node that looks among them
+	// MTU is what the own cluster wants packets to nodes of other clusters to have at most; 0: there is no bound.
+	MTU int
 }
 
 // Plan is what the node does.

@@ -236,6 +236,7 @@ func TestLinkedClusters(t *testing.T) {
 	r.everywhere(translating)
 
 	r.step("node to node", r.nodeToNode)
+	r.step("an MTU", r.mtu)
 	r.step("IPv6 and nodes themselves", r.familiesAndNodes)
 	r.step("through gateways", r.throughGateways)
 	r.step("network plugins", r.plugins)
@@ -263,6 +264,36 @@ func (r *linkedRig) nodeToNode(t *testing.T) {
 	if n := r.carrier(podD.addr); n != d {
 		t.Errorf("it goes through %s", n.name)
 	}
+}
+
+// mtu has the east bound packets to other clusters; the west does not.
+func (r *linkedRig) mtu(t *testing.T) {
+	a, podD := r.east.nodes[0], r.west.pods[2]
+	await := func(want int) {
+		t.Helper()
+		r.eventually(fmt.Sprintf("the route of a has the MTU %d", want), nil, func() error {
+			var routes []struct {
+				Dst     string
+				Metrics []struct{ MTU int }
+			}
+			a.ask(&routes, "ip", "-j", "route", "show", "table", "all")
+			got := 0
+			for _, x := range routes {
+				if x.Dst == podD.share && len(x.Metrics) > 0 {
+					got = x.Metrics[0].MTU
+				}
+			}
+			if got != want {
+				return fmt.Errorf("it has %d", got)
+			}
+			return nil
+		})
+	}
+	await(0)
+	r.clusters(map[string]any{"networkType": "p2p", "mtu": 1310}, p2p())
+	await(1300)
+	r.clusters(p2p(), p2p())
+	await(0)
 }
 
 // throughGateways makes the west one of type gateway, with b and c.
