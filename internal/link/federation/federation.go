@@ -177,7 +177,7 @@ func (f *Federation) decideLocked() {
 		clusters = append(clusters, c.value)
 		view.Clusters = append(view.Clusters, c.value.Cluster)
 		if c.value.Name == f.o.Self.Cluster {
-			view.MTU = c.value.mtu
+			view.MTU, view.NIC = c.value.spec.MTU, c.value.spec.NICOf(f.o.Self.Node)
 		}
 	}
 	var own []netip.Prefix

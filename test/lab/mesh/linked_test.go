@@ -237,6 +237,7 @@ func TestLinkedClusters(t *testing.T) {
 
 	r.step("node to node", r.nodeToNode)
 	r.step("an MTU", r.mtu)
+	r.step("an interface", r.nics)
 	r.step("IPv6 and nodes themselves", r.familiesAndNodes)
 	r.step("through gateways", r.throughGateways)
 	r.step("network plugins", r.plugins)
@@ -294,6 +295,30 @@ func (r *linkedRig) mtu(t *testing.T) {
 	await(1300)
 	r.clusters(p2p(), p2p())
 	await(0)
+}
+
+// nics has the node of the east find the interface that its Cluster names.
+func (r *linkedRig) nics(t *testing.T) {
+	a := r.east.nodes[0]
+	for _, c := range []struct {
+		says map[string]any
+		ok   func(*report.NIC) bool
+	}{
+		{map[string]any{"reach": lab.HubAddr}, func(n *report.NIC) bool {
+			return n != nil && len(n.Addresses) > 0 && n.Addresses[0] == a.place.Addr4 && n.Interface != ""
+		}},
+		{map[string]any{"interface": "eth9"}, func(n *report.NIC) bool { return n != nil && strings.Contains(n.Reason, "eth9") }},
+	} {
+		r.clusters(map[string]any{"networkType": "p2p", "nics": []any{c.says}}, p2p())
+		r.eventually(fmt.Sprint("a reports its interface by ", c.says), nil, func() error {
+			is, err := r.east.plan(a)
+			if err == nil && !c.ok(is.Status.NIC) {
+				err = fmt.Errorf("%+v", is.Status.NIC)
+			}
+			return err
+		})
+	}
+	r.clusters(p2p(), p2p())
 }
 
 // throughGateways makes the west one of type gateway, with b and c.
