@@ -2,6 +2,8 @@
 
 package v1alpha1
 
+import "slices"
+
 // The kinds of linked clusters: objects of Kubernetes, of scope Cluster.
 const (
 	KindCluster     = "Cluster"
@@ -54,7 +56,7 @@ type ClusterSpec struct {
 	// +kubebuilder:default=auto
 	// +kubebuilder:validation:Enum=auto;calico;flannel;cilium;globalrouter;other
 	CNI string `json:"cni,omitempty"`
-	// MTU is that of the link to other clusters, in place of what is found out.
+	// MTU is at most that of packets to other clusters, in steps of 20 bytes: what is found out of a way may be less.
 	// +kubebuilder:validation:Minimum=1280
 	// +kubebuilder:validation:Maximum=9000
 	MTU int `json:"mtu,omitempty"`
@@ -75,7 +77,8 @@ type ClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, isCIDR(k) && cidr(k) == cidr(k).masked())",message="a key is not a CIDR without host bits"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !isCIDR(k) || !isCIDR(self[k]) || cidr(k).ip().family() == cidr(self[k]).ip().family() && cidr(k).prefixLength() == cidr(self[k]).prefixLength())",message="a range is mapped to one of another IP version or length"
 	GlobalCIDRsMap map[string]Range `json:"globalCIDRsMap,omitempty"`
-	// NICs say which interface of a node leads to other clusters. Without an entry it is that of the default route.
+	// NICs say which interface of a node leads to other clusters: its addresses there are ip and ip6 of its ClusterNode,
+	// and those at other interfaces are no endpoints of it. Without an entry none is left out.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.filter(n, !has(n.nodes)).size() <= 1",message="several entries are for all other nodes"
 	NICs []ClusterNIC `json:"nics,omitempty"`
@@ -116,6 +119,19 @@ type ClusterNIC struct {
 	Interface string `json:"interface,omitempty"`
 	// Reach is an address: the interface is the one through which the node reaches it.
 	Reach Address `json:"reach,omitempty"`
+}
+
+// NICOf is the entry for a node: the first one with its name, else the one for all others; without any it says nothing.
+func (s *ClusterSpec) NICOf(node string) (out ClusterNIC) {
+	for _, n := range s.NICs {
+		if slices.Contains(n.Nodes, node) {
+			return n
+		}
+		if len(n.Nodes) == 0 {
+			out = n
+		}
+	}
+	return out
 }
 
 // ClusterNodeSpec is what other clusters need to know about a node. The object's name is CLUSTER.NODE. Nothing in it is

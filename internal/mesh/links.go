@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -227,6 +228,7 @@ func (l linked) give(in *topology.Input) {
 			add(&m.Ranges, l.plan.Send[n.Name])
 		}
 	}
+	in.Health = l.bounded(x, in.Health)
 	in.Links = topology.Links{Linked: l.plan.Linked, Direct: l.plan.Direct, Mapped: l.plan.Mapped, Passed: l.plan.Passed}
 	// 1:1 translation is for what their nodes themselves send, too.
 	near, far := l.overlays(x)
@@ -244,6 +246,29 @@ func (l linked) give(in *topology.Input) {
 			add(&in.Links.Inside, n.Pods)
 		}
 	}
+}
+
+// bounded is the health of members where no packet to one of another cluster may be larger than the own cluster wants.
+// What is found out about the way may be less.
+func (l linked) bounded(x index, health map[string]topology.Health) map[string]topology.Health {
+	if l.view.MTU <= 0 {
+		return health
+	}
+	out := maps.Clone(health) // others have it, too
+	if out == nil {
+		out = map[string]topology.Health{}
+	}
+	for _, n := range l.view.Nodes {
+		m := x.of(n)
+		if m == nil || n.Cluster == l.view.Self.Cluster {
+			continue
+		}
+		if h := out[m.ID]; h.MTU == 0 || h.MTU > l.view.MTU {
+			h.MTU = l.view.MTU
+			out[m.ID] = h
+		}
+	}
+	return out
 }
 
 // overlays are the addresses in the mesh of the other nodes of the own cluster, and of those of other clusters with

@@ -4,7 +4,9 @@ package mesh
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -213,5 +215,39 @@ func TestNoPeersWithoutAcceptedClusters(t *testing.T) {
 	}
 	if links := in.Links; len(links.Near)+len(links.Far)+len(links.Inside)+len(links.Linked) > 0 {
 		t.Errorf("%+v", links)
+	}
+}
+
+// TestTheMTUToOtherClusters: packets to them have at most what the own cluster says, and less where a way passes less.
+func TestTheMTUToOtherClusters(t *testing.T) {
+	for name, c := range map[string]struct {
+		most        int
+		self        string
+		known, want map[string]int
+	}{
+		"no bound":             {0, "a", map[string]int{"b": 1380}, map[string]int{"b": 1380}},
+		"nothing is found out": {1300, "a", nil, map[string]int{"b": 1300, "c": 1300, "d": 1300}},
+		"more is found out":    {1300, "a", map[string]int{"b": 1380, "c": 1300, "d": 1290}, map[string]int{"b": 1300, "c": 1300, "d": 1290}},
+		"the own nodes":        {1300, "b", map[string]int{"c": 1380}, map[string]int{"a": 1300, "c": 1380}},
+	} {
+		v, members := linkedView(c.self)
+		v.MTU = c.most
+		health := map[string]topology.Health{}
+		for id, mtu := range c.known {
+			health["id-"+id] = topology.Health{MTU: mtu}
+		}
+		before := maps.Clone(health)
+		in := topology.Input{Members: members, Health: health}
+		linked{}.look(v, members, health, time.Unix(1000, 0)).give(&in)
+		got := map[string]int{}
+		for id, h := range in.Health {
+			got[id[len("id-"):]] = h.MTU
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if !reflect.DeepEqual(health, before) {
+			t.Errorf("%s: what others read has become %v", name, health)
+		}
 	}
 }

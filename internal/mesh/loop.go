@@ -265,6 +265,7 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 		m.log.Warn("the addresses of this machine cannot be read", telemetry.AttrReason, err)
 		w.interfaces = before.world.interfaces
 	}
+	w.nic = findNIC(w.linked.NIC, w.interfaces, m.cfg.Options.Link)
 	if w.local, err = m.around(); err != nil {
 		m.log.Warn("what this machine must reach in clear cannot be read", telemetry.AttrReason, err)
 		w.local = before.world.local

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/discovery/roster"
 	"github.com/tombolo-io/tombolo/internal/discovery/seal"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
+	"github.com/tombolo-io/tombolo/internal/link/report"
 	"github.com/tombolo-io/tombolo/internal/mesh/endpoint"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
@@ -65,6 +66,7 @@ type world struct {
 
 	interfaces []nat.Address
 	local      topology.Local
+	nic        *report.NIC // that leads to other clusters
 
 	cluster string   // of the certificate
 	hubs    []string // at which this node is

@@ -101,8 +101,6 @@ type MappedRange struct {
 
 // ClusterNodeStatus is how a node is. The member cluster's controller writes it.
 type ClusterNodeStatus struct {
-	// ObservedGeneration is the last one that was looked at.
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// NodeStatus is Ready or NotReady, as the Node is.
 	// +kubebuilder:validation:Enum=Ready;NotReady
 	NodeStatus string `json:"nodeStatus,omitempty"`
@@ -143,6 +141,22 @@ type NodeConfigStatus struct {
 	Tunnels []TunnelStatus `json:"tunnels,omitempty"`
 	// MoreTunnels is how many of them are left out.
 	MoreTunnels int32 `json:"moreTunnels,omitempty"`
+	// NIC is what the node has found where nics of the Cluster has an entry for it.
+	NIC *NICStatus `json:"nic,omitempty"`
+}
+
+// NICStatus is the interface of a node that leads to other clusters.
+type NICStatus struct {
+	// Interface is its name.
+	// +kubebuilder:validation:MaxLength=15
+	Interface string `json:"interface,omitempty"`
+	// Addresses are those of the node there that others may try, the best first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Addresses []files.Address `json:"addresses,omitempty"`
+	// Reason is why there is none, for people.
+	// +kubebuilder:validation:MaxLength=512
+	Reason string `json:"reason,omitempty"`
 }
 
 // TunnelStatus is the state of the tunnel to one node.

@@ -176,6 +176,9 @@ func (f *Federation) decideLocked() {
 	for _, c := range f.clusters.goodLocked() {
 		clusters = append(clusters, c.value)
 		view.Clusters = append(view.Clusters, c.value.Cluster)
+		if c.value.Name == f.o.Self.Cluster {
+			view.MTU, view.NIC = c.value.spec.MTU, c.value.spec.NICOf(f.o.Self.Node)
+		}
 	}
 	var own []netip.Prefix
 	if c := f.clusters.objects[f.o.Self.Cluster]; c != nil {

@@ -183,8 +183,8 @@ func TestFederation(t *testing.T) {
 				}
 			}})
 	}
-	api.Put(kubetest.Clusters, "east", acceptedJSON(`{}`))
-	api.Put(kubetest.Clusters, "west", acceptedJSON(`{"networkType":"gateway"}`))
+	api.Put(kubetest.Clusters, "east", acceptedJSON(`{"mtu":1300,"nics":[{"interface":"eth0"},{"nodes":["a"],"reach":"192.0.2.1"}]}`))
+	api.Put(kubetest.Clusters, "west", acceptedJSON(`{"networkType":"gateway","mtu":1290}`))
 	api.Put(kubetest.ClusterNodes, "east.a", nodeJSON("east", "a", 1))
 	api.Put(kubetest.ClusterNodes, "west.b", nodeJSON("west", "b", 2))
 	f := make()
@@ -254,7 +254,7 @@ func TestFederation(t *testing.T) {
 	}
 	api.Away(true)
 	again := make()
-	if v := again.View(); len(v.Clusters) != 2 || len(v.Nodes) != 2 || len(again.said) != 1 {
+	if v := again.View(); len(v.Clusters) != 2 || len(v.Nodes) != 2 || len(again.said) != 1 || v.MTU != 1300 || v.NIC.Reach != "192.0.2.1" {
 		t.Errorf("after a start without the API server: %+v", v)
 	}
 	for _, damage := range []string{"", "{", `{"clusters":[]}`} {

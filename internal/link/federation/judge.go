@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/link/doubled"
 	"github.com/tombolo-io/tombolo/internal/link/reach"
@@ -17,6 +18,7 @@ type statedCluster struct {
 	reach.Cluster
 	held   []netip.Prefix // for which the host cluster has accepted it
 	stated []netip.Prefix // its own addresses, accepted or not
+	spec   v1alpha1.ClusterSpec
 }
 
 // holders are ranges, and the clusters that have them.

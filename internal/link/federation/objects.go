@@ -94,7 +94,7 @@ func readCluster(raw json.RawMessage) (out statedCluster, err error) {
 	case o.Status.Conditions[i].Status != "True":
 		return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", o.Status.Conditions[i].Message)
 	}
-	out.Name, out.Gateway = name, o.Spec.NetworkType == v1alpha1.NetworkGateway
+	out.Name, out.Gateway, out.spec = name, o.Spec.NetworkType == v1alpha1.NetworkGateway, o.Spec
 	if out.Mapped, err = readMapped(o); err != nil {
 		return out, err
 	}

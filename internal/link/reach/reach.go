@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/route/mapping"
 )
@@ -71,6 +72,11 @@ type View struct {
 	Self     Name
 	Clusters []Cluster
 	Nodes    []Node // of all clusters, the node that looks among them
+	// MTU is what the own cluster wants packets to nodes of other clusters to have at most; 0: there is no bound.
+	MTU int
+	// NIC says which interface of the node that looks leads to other clusters; neither by name nor by what it leads to:
+	// nobody has said so.
+	NIC v1alpha1.ClusterNIC
 }
 
 // Plan is what the node does.

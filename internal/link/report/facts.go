@@ -31,6 +31,8 @@ type Facts struct {
 	Routed []plan.Range
 	Kept   []plan.Set
 
+	NIC *NIC // that leads to other clusters; nil: nobody says which one does
+
 	InForce bool        // the kernel has what is planned
 	Why     string      // it has not
 	Differs []plan.Step // that would mend it; none where the kernel cannot be read

@@ -188,6 +188,7 @@ func TestNews(t *testing.T) {
 		"something differs":  {nothing, func(x *report.Status) { x.Differs = 1 }, true},
 		"another tunnel":     {nothing, func(x *report.Status) { x.Tunnels[0].Peer = "a.c" }, true},
 		"no tunnel any more": {nothing, func(x *report.Status) { x.Tunnels = nil }, true},
+		"another interface":  {nothing, func(x *report.Status) { x.NIC = &report.NIC{Interface: "eth1"} }, true},
 		"fewer are shown":    {nothing, func(x *report.Status) { x.MoreTunnels = 1 }, true},
 	} {
 		if got := report.News(one(c.before), one(c.now)); got != c.want {

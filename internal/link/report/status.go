@@ -3,6 +3,8 @@
 package report
 
 import (
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ const (
 	mostDifferences = 64
 	mostDifference  = 512 // bytes
 	mostReason      = 200 // bytes
+	mostAddresses   = 32  // of an interface
 )
 
 // Status is the status of a NodeConfig as it is written.
@@ -23,6 +26,14 @@ type Status struct {
 	Differences       []string `json:"differences,omitempty"`
 	Tunnels           []Tunnel `json:"tunnels,omitempty"`
 	MoreTunnels       int32    `json:"moreTunnels,omitempty"`
+	NIC               *NIC     `json:"nic,omitempty"`
+}
+
+// NIC is the interface that leads to other clusters, as a node has found it.
+type NIC struct {
+	Interface string       `json:"interface,omitempty"`
+	Addresses []netip.Addr `json:"addresses,omitempty"` // that others may try, the best first
+	Reason    string       `json:"reason,omitempty"`    // why there is none
 }
 
 // Tunnel is the state of the tunnel to a node of another cluster.
@@ -40,6 +51,10 @@ type Tunnel struct {
 //	generation: that of the plan as the API server has it
 func Has(f Facts, before Status, generation int64, now time.Time) Status {
 	out := Status{AppliedGeneration: before.AppliedGeneration}
+	if n := f.NIC; n != nil {
+		addresses, _ := first(n.Addresses, mostAddresses)
+		out.NIC = &NIC{n.Interface, addresses, cut(n.Reason, mostReason)}
+	}
 	if f.InForce {
 		out.AppliedGeneration = generation
 	}
@@ -84,7 +99,8 @@ func cut(text string, most int) string {
 // ping, and tunnels are used or not all the time: they are written along with the rest.
 func News(before, now Status) bool {
 	if before.AppliedGeneration != now.AppliedGeneration || before.Differs != now.Differs ||
-		before.MoreTunnels != now.MoreTunnels || len(before.Tunnels) != len(now.Tunnels) {
+		before.MoreTunnels != now.MoreTunnels || len(before.Tunnels) != len(now.Tunnels) ||
+		!reflect.DeepEqual(before.NIC, now.NIC) {
 		return true
 	}
 	for i, t := range now.Tunnels {

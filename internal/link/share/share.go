@@ -27,6 +27,13 @@ type Node struct {
 	Passes    bool           // it reports one through which packets pass
 	Addresses []netip.Addr   // of the machine, as the Node states them
 	Pods      []netip.Prefix // of its pods, as they were learned
+	NIC       NIC            // where spec.nics has an entry for it
+}
+
+// NIC is what a node says of its interface that leads to other clusters. The zero value: it has said nothing yet.
+type NIC struct {
+	Addresses []netip.Addr // the best first; none: it has not found it
+	Reason    string       // why not
 }
 
 // Range is one of the cluster, and where it was learned.
@@ -132,9 +139,12 @@ func (f Facts) state(n Node, before v1alpha1.ClusterNodeSpec, shared map[netip.A
 			s.PodCIDRs = append(s.PodCIDRs, p.String())
 		}
 	}
-	if !f.otherNIC(n.Name) {
-		s.IP, s.IP6 = ownAddresses(n.Addresses)
+	own := n.Addresses
+	if named(f.Spec, n.Name) && len(n.NIC.Addresses) > 0 { // else nothing is left out
+		own = n.NIC.Addresses
+		s.Endpoints = reachedAt(own, m)
 	}
+	s.IP, s.IP6 = ownAddresses(own)
 	if a := f.Spec.NodeElasticIPMap[n.Name]; a != "" {
 		s.ElasticIP = a
 	} else {
@@ -143,12 +153,23 @@ func (f Facts) state(n Node, before v1alpha1.ClusterNodeSpec, shared map[netip.A
 	return s
 }
 
-// otherNIC reports whether the spec says which interface of a node leads to others. Which addresses that one has is not
-// known here.
-func (f Facts) otherNIC(node string) bool {
-	return slices.ContainsFunc(f.Spec.NICs, func(n v1alpha1.ClusterNIC) bool {
-		return len(n.Nodes) == 0 || slices.Contains(n.Nodes, node)
-	})
+// named reports whether the spec says which interface of a node leads to others.
+func named(s v1alpha1.ClusterSpec, node string) bool {
+	n := s.NICOf(node)
+	return n.Interface != "" || n.Reach != ""
+}
+
+// reachedAt are the endpoints of a member without those at other addresses of the machine itself. Where others see it
+// stays: which interface that is of is not known.
+func reachedAt(own []netip.Addr, m v1alpha1.MemberSpec) (out []string) {
+	for _, text := range m.Endpoints {
+		e, err := netip.ParseAddrPort(text)
+		if a := e.Addr().Unmap(); err == nil && slices.Contains(m.Addresses, a.String()) && !slices.Contains(own, a) {
+			continue
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // ownAddresses are the first ones of each family.

@@ -87,7 +87,8 @@ func TestNodes(t *testing.T) {
 			[]string{"n1 192.168.0.1 fd00::1 - 10.1.1.0/24 -", "n2 192.168.0.2 fd00::2 - 10.1.2.0/24 -"}},
 		"another interface": {func(f *share.Facts) {
 			f.Spec.NICs = []v1alpha1.ClusterNIC{{Nodes: []string{"n2"}, Interface: "eth1"}}
-		}, []string{"n1 192.168.0.1 fd00::1 - 10.1.1.0/24,fd01::1:0/112 -", "n2 - - - 10.1.2.0/24,fd01::2:0/112 -"}},
+			f.Nodes[0].NIC.Addresses, f.Nodes[1].NIC.Addresses = addrs("10.9.0.1"), addrs("10.9.0.2", "10.9.0.3")
+		}, []string{"n1 192.168.0.1 fd00::1 - 10.1.1.0/24,fd01::1:0/112 -", "n2 10.9.0.2 - - 10.1.2.0/24,fd01::2:0/112 -"}},
 		"elastic by the spec, else as stated": {func(f *share.Facts) {
 			f.Spec.NodeElasticIPMap = map[string]v1alpha1.Address{"n1": "198.51.100.1"}
 			states(f, "n1", "198.51.100.7:1")

@@ -21,6 +21,9 @@ const (
 // mostMessage bounds what is said.
 const mostMessage = 4096
 
+// mostNamed is how many nodes are named of those with the same problem.
+const mostNamed = 3
+
 // Verdict says whether other clusters can reach this one, for a condition.
 type Verdict struct {
 	Ready           bool
@@ -57,11 +60,31 @@ func judge(f Facts, s Shared) Verdict {
 	default:
 		v = Verdict{true, InForce, fmt.Sprintf("%d of %d nodes that take part are ready and in the mesh", keys, len(s.Nodes))}
 	}
-	problems := slices.Clone(f.Problems)
+	problems := append(slices.Clone(f.Problems), f.nicsNotFound(s)...)
 	slices.Sort(problems)
 	v.Message = strings.Join(append([]string{v.Message}, problems...), "; ")
 	if len(v.Message) > mostMessage {
 		v.Message = strings.ToValidUTF8(v.Message[:mostMessage-3], "") + "..."
 	}
 	return v
+}
+
+// nicsNotFound says which nodes have not found the interface that the spec names, the first ones by name.
+func (f Facts) nicsNotFound(s Shared) (out []string) {
+	more := 0
+	for _, stated := range s.Nodes {
+		i := slices.IndexFunc(f.Nodes, func(n Node) bool { return n.Name == stated.NodeName })
+		why := f.Nodes[i].NIC.Reason
+		switch {
+		case why == "" || !named(f.Spec, stated.NodeName):
+		case len(out) < mostNamed:
+			out = append(out, fmt.Sprintf("spec.nics has no effect at node %s: %s", stated.NodeName, why))
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("spec.nics has no effect at %d more nodes", more))
+	}
+	return out
 }

@@ -243,6 +243,8 @@ func TestLinkedClusters(t *testing.T) {
 	r.everywhere(translating)
 
 	r.step("node to node", r.nodeToNode)
+	r.step("an MTU", r.mtu)
+	r.step("an interface", r.nics)
 	r.step("IPv6 and nodes themselves", r.familiesAndNodes)
 	r.step("through gateways", r.throughGateways)
 	r.step("network plugins", r.plugins)
@@ -270,6 +272,60 @@ func (r *linkedRig) nodeToNode(t *testing.T) {
 	if n := r.carrier(podD.addr); n != d {
 		t.Errorf("it goes through %s", n.name)
 	}
+}
+
+// mtu has the east bound packets to other clusters; the west does not.
+func (r *linkedRig) mtu(t *testing.T) {
+	a, podD := r.east.nodes[0], r.west.pods[2]
+	await := func(want int) {
+		t.Helper()
+		r.eventually(fmt.Sprintf("the route of a has the MTU %d", want), nil, func() error {
+			var routes []struct {
+				Dst     string
+				Metrics []struct{ MTU int }
+			}
+			a.ask(&routes, "ip", "-j", "route", "show", "table", "all")
+			got := 0
+			for _, x := range routes {
+				if x.Dst == podD.share && len(x.Metrics) > 0 {
+					got = x.Metrics[0].MTU
+				}
+			}
+			if got != want {
+				return fmt.Errorf("it has %d", got)
+			}
+			return nil
+		})
+	}
+	await(0)
+	r.clusters(map[string]any{"networkType": "p2p", "mtu": 1310}, p2p())
+	await(1300)
+	r.clusters(p2p(), p2p())
+	await(0)
+}
+
+// nics has the node of the east find the interface that its Cluster names.
+func (r *linkedRig) nics(t *testing.T) {
+	a := r.east.nodes[0]
+	for _, c := range []struct {
+		says map[string]any
+		ok   func(*report.NIC) bool
+	}{
+		{map[string]any{"reach": lab.HubAddr}, func(n *report.NIC) bool {
+			return n != nil && len(n.Addresses) > 0 && n.Addresses[0] == a.place.Addr4 && n.Interface != ""
+		}},
+		{map[string]any{"interface": "eth9"}, func(n *report.NIC) bool { return n != nil && strings.Contains(n.Reason, "eth9") }},
+	} {
+		r.clusters(map[string]any{"networkType": "p2p", "nics": []any{c.says}}, p2p())
+		r.eventually(fmt.Sprint("a reports its interface by ", c.says), nil, func() error {
+			is, err := r.east.plan(a)
+			if err == nil && !c.ok(is.Status.NIC) {
+				err = fmt.Errorf("%+v", is.Status.NIC)
+			}
+			return err
+		})
+	}
+	r.clusters(p2p(), p2p())
 }
 
 // throughGateways makes the west one of type gateway, with b and c.

@@ -4,6 +4,8 @@ package member
 
 import (
 	"fmt"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +28,7 @@ type health struct {
 	up, all, down int
 	named         string // the first that are down
 	engines       string
+	nic           share.NIC
 }
 
 // healthOf reads a NodeConfig. A tunnel that nobody uses counts as one through which packets pass.
@@ -41,6 +44,14 @@ func healthOf(of *objects.NodeConfig) health {
 			down = append(down, t.Peer)
 		case objects.TunnelUp, objects.TunnelRelayed:
 			out.passes = true
+		}
+	}
+	if n := of.Status.NIC; n != nil {
+		out.nic.Reason = n.Reason
+		for _, text := range n.Addresses {
+			if a, err := netip.ParseAddr(string(text)); err == nil {
+				out.nic.Addresses = append(out.nic.Addresses, a.Unmap())
+			}
 		}
 	}
 	out.all, out.down = len(of.Status.Tunnels)+int(of.Status.MoreTunnels), len(down)
@@ -89,12 +100,14 @@ func (h health) into(s *objects.ClusterNodeStatus, before []metav1.Condition, wa
 	s.Conditions = []metav1.Condition{c}
 }
 
-// cutOff says which nodes report that no packet passes to any other cluster, and which that some do.
-func cutOff(f *share.Facts, cluster string, reported map[string]health) {
+func (h health) equal(o health) bool { return reflect.DeepEqual(h, o) }
+
+// told adds what nodes report: whether packets pass to other clusters, and what they have found of their interface.
+func told(f *share.Facts, cluster string, reported map[string]health) {
 	for i := range f.Nodes {
 		h := reported[v1alpha1.ClusterNodeName(cluster, f.Nodes[i].Name)]
 		f.Nodes[i].Cut = h.down > 0 && h.up == 0
-		f.Nodes[i].Passes = h.passes
+		f.Nodes[i].Passes, f.Nodes[i].NIC = h.passes, h.nic
 	}
 }
 

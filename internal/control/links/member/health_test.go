@@ -5,6 +5,7 @@ package member
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	objects "github.com/tombolo-io/tombolo/api/objects/v1alpha1"
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
+	"github.com/tombolo-io/tombolo/internal/link/report"
 	"github.com/tombolo-io/tombolo/internal/link/share"
 )
 
@@ -101,9 +103,43 @@ func TestCutOff(t *testing.T) {
 		{"nobody has tried", []string{"b.1=down", "c.1=unused"}, false, false},
 	} {
 		f := share.Facts{Nodes: []share.Node{{Name: "x"}, {Name: "y"}}}
-		cutOff(&f, "a", map[string]health{"a.x": healthOf(nodeConfig("a.x", "1", c.tunnels...))})
+		told(&f, "a", map[string]health{"a.x": healthOf(nodeConfig("a.x", "1", c.tunnels...))})
 		if x, y := f.Nodes[0], f.Nodes[1]; x.Cut != c.cut || x.Passes != c.passes || y.Cut || y.Passes {
 			t.Errorf("%s: %+v, and one that reports nothing %+v", c.what, x, y)
+		}
+	}
+}
+
+// TestToldNIC: what a node has found of its interface is what its cluster states, by way of its NodeConfig.
+func TestToldNIC(t *testing.T) {
+	for name, c := range map[string]struct {
+		found *report.NIC
+		want  string
+	}{
+		"nothing":   {nil, "192.168.0.1 [192.168.0.1:1 10.9.0.1:1] true"},
+		"found":     {&report.NIC{Interface: "eth1", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1")}}, "10.9.0.1 [10.9.0.1:1] true"},
+		"not found": {&report.NIC{Reason: "it has none"}, "192.168.0.1 [192.168.0.1:1 10.9.0.1:1] false"},
+	} {
+		text, err := json.Marshal(report.Has(report.Facts{NIC: c.found}, report.Status{}, 1, time.Unix(1000, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := nodeConfig("a.x", "1")
+		if err := json.Unmarshal(text, &of.Status); err != nil {
+			t.Fatal(err)
+		}
+		f := share.Facts{Cluster: "a", Nodes: []share.Node{{Name: "x", Addresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}}},
+			Excludes: func(map[string]string) bool { return false },
+			Members: map[string]v1alpha1.MemberSpec{"x": {Addresses: []string{"192.168.0.1", "10.9.0.1"},
+				Endpoints: []string{"192.168.0.1:1", "10.9.0.1:1"}}}}
+		f.Spec.NICs = []v1alpha1.ClusterNIC{{Interface: "eth1"}}
+		told(&f, "a", map[string]health{"a.x": healthOf(of)})
+		s := share.Decide(f)
+		if got := fmt.Sprint(s.Nodes[0].IP, " ", s.Nodes[0].Endpoints, " ", !strings.Contains(s.Message, "node x: it has none")); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if again := healthOf(of); !again.equal(healthOf(of)) || again.equal(health{reported: true}) != (c.found == nil) {
+			t.Errorf("%s: %+v", name, again)
 		}
 	}
 }

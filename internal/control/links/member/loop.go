@@ -227,7 +227,7 @@ func (l *loop) facts(ctx context.Context, of *objects.Cluster, all linked) (*sha
 	members := l.members.all(items)
 	f := facts(nodes, members, *known)
 	l.leases.silence(&f, members, time.Now())
-	cutOff(&f, l.cfg.Cluster, l.reports.of())
+	told(&f, l.cfg.Cluster, l.reports.of())
 	f.Cluster, f.Spec, f.Gateways, f.Selector = l.cfg.Cluster, of.Spec, l.cfg.Gateways, l.cfg.Selector
 	f.Excludes = excludes(of.Spec.ExcludeSelector)
 	f.Now = l.there.clock.now()

@@ -113,7 +113,7 @@ func (r *reports) pass(parent context.Context) time.Duration {
 		own[o.Name], now[o.Name] = o, healthOf(o)
 	}
 	r.mu.Lock()
-	differs, may, most := r.health == nil || !maps.Equal(r.health, now), r.may, r.most
+	differs, may, most := r.health == nil || !maps.EqualFunc(r.health, now, health.equal), r.may, r.most
 	r.health = now
 	r.mu.Unlock()
 	if differs {
