@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,10 +252,10 @@ func TestSeveralServers(t *testing.T) {
 
 // balance forwards connections to addresses in turn, and gives its port.
 func balance(w *world, to ...string) int {
-	n := 0
+	var n atomic.Int64
 	s := runtest.Serve(w, func(c *net.TCPConn) {
-		n++
-		out, err := net.Dial("tcp", to[n%len(to)])
+		turn := n.Add(1)
+		out, err := net.Dial("tcp", to[turn%int64(len(to))])
 		if err != nil {
 			c.Close()
 			return

@@ -62,7 +62,9 @@ func ParseIdentifiers(text string) (Identifiers, error) {
 			out.Ranges = append(out.Ranges, p.Masked())
 		}
 	}
-	out.DefaultRoute, err = strconv.ParseBool(values.Get("default-route"))
+	if is, err := strconv.ParseBool(values.Get("default-route")); err == nil {
+		out.DefaultRoute = is
+	}
 	return out, nil
 }
 

@@ -127,7 +127,7 @@ func (f *flow) overflow() {
 // ends notes the peer's close: no more comes, and what was queued is still read.
 func (f *flow) ends(errText string) {
 	f.link.forget(f.id)
-	var why error = io.EOF
+	why := io.EOF
 	if errText != "" {
 		why = fault.New(fault.CodeStreamReset, "the connection was reset").
 			Whyf("%s", untrusted.Text(errText, limit.FaultText))
