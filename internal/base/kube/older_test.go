@@ -37,6 +37,8 @@ func TestAKindWithoutPins(t *testing.T) {
 	if f, _ := r.Find("members", "ka"); f.Facts.Node == "" || len(f.Facts.Clusters) == 0 || !f.Facts.Pin.IsZero() || f.Facts.Engine != "" {
 		t.Errorf("%+v", f.Facts)
 	}
+	// The watch may bring the object before its writer has the answer, and tells.
+	runtest.Eventually(t, "it is told", func() bool { return r.Log.Count(`fields="pin, engine"`) > 0 })
 	if n := r.Log.Count(`fields="pin, engine"`); n != 1 {
 		t.Errorf("told %d times:\n%s", n, r.Log)
 	}
