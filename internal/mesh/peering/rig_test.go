@@ -111,9 +111,13 @@ func (w *world) arrive(from, to netip.AddrPort, b []byte) {
 	w.mu.Lock()
 	s := w.at[to.Addr()]
 	ok := s != nil && !s.noUDP && !w.cut(from.Addr(), to.Addr()) && s.admits(from, to)
+	var at netip.Addr
+	if ok {
+		at = s.node.addr.Addr() // which a test may change
+	}
 	w.mu.Unlock()
 	if ok {
-		s.node.receive(from, b)
+		s.node.receive(from, at, b)
 	}
 }
 
@@ -203,9 +207,9 @@ func (n *node) SendWhole(to netip.AddrPort, _ netip.Addr, b []byte) error {
 	return nil
 }
 
-func (n *node) receive(from netip.AddrPort, b []byte) {
+func (n *node) receive(from netip.AddrPort, at netip.Addr, b []byte) {
 	if disco.KindOf(b) == disco.Probe {
-		n.p.Probe(from, n.addr.Addr(), b)
+		n.p.Probe(from, at, b)
 		return
 	}
 	if n.kernel != nil {
@@ -244,9 +248,9 @@ func (h hub) Send(name, peer string, datagrams ...[]byte) (taken int) {
 
 // endpoints are what the node says of itself: its own, and what STUN would say.
 func (n *node) endpoints() []netip.AddrPort {
-	out := []netip.AddrPort{n.addr}
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
+	out := []netip.AddrPort{n.addr}
 	if n.site.nat {
 		out = append(out, n.site.translate(n.addr, netip.MustParseAddrPort("203.0.113.3:3478")))
 	}
