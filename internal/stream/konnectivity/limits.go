@@ -30,7 +30,7 @@ const (
 	queueEntry = 256
 	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full. It
 	// is a blink for the others, and as long as a disk may stand still under an upload.
-	konnectivityPatience = 250 * time.Millisecond
+	konnectivityPatience = time.Second
 	// konnectivityHalf is how long a target may answer a caller that has finished. A caller
 	// that is gone looks the same, and its connection is closed no sooner.
 	konnectivityHalf = 10 * time.Second
