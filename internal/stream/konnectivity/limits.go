@@ -28,8 +28,9 @@ const (
 	konnectivityQueue = 1 << 20
 	// queueEntry is what a packet costs beside its payload.
 	queueEntry = 256
-	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full. It
-	// is a blink for the others, and as long as a disk may stand still under an upload.
+	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full, and
+	// the others with it: as long as a reader on a busy machine, or a disk under an upload, may
+	// stand still.
 	konnectivityPatience = time.Second
 	// konnectivityHalf is how long a target may answer a caller that has finished. A caller
 	// that is gone looks the same, and its connection is closed no sooner.
