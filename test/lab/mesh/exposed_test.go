@@ -22,6 +22,7 @@ const metricsPage = "../../../docs/reference/metrics.md"
 type described struct {
 	kind   string
 	labels []string // sorted
+	ipsec  bool     // only a node with IPsec gives it
 }
 
 // documented are the metrics of the page.
@@ -32,8 +33,8 @@ func documented(t *testing.T) map[string]described {
 		t.Fatal(err)
 	}
 	out := map[string]described{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(tombolo_[a-z0-9_]+)` \\| ([a-z]+) \\| ([a-z, ]*)\\|").FindAllStringSubmatch(string(page), -1) {
-		d := described{kind: row[2]}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(tombolo_[a-z0-9_]+)` \\| ([a-z]+) \\| ([a-z, ]*)\\|(.*)").FindAllStringSubmatch(string(page), -1) {
+		d := described{kind: row[2], ipsec: strings.HasPrefix(row[4], " With `mesh.engine: ipsec`")}
 		for label := range strings.SplitSeq(row[3], ",") {
 			if label = strings.TrimSpace(label); label != "" {
 				d.labels = append(d.labels, label)
@@ -160,9 +161,13 @@ func requireDocumented(n *node) {
 		}
 		mesh++
 		got, is := given[name]
-		if !is {
+		switch {
+		case want.ipsec && is:
+			t.Errorf("%s is given by a node without IPsec", name)
+		case want.ipsec:
+		case !is:
 			t.Errorf("%s is documented, and not given", name)
-		} else if got.kind != want.kind || !slices.Equal(got.labels, want.labels) {
+		case got.kind != want.kind || !slices.Equal(got.labels, want.labels):
 			t.Errorf("%s is a %s by %q, and documented as a %s by %q", name, got.kind, got.labels, want.kind, want.labels)
 		}
 	}
