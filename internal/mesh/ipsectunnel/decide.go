@@ -39,8 +39,8 @@ type held struct {
 // usage is what a state has done.
 type usage struct{ bytes, packets uint64 }
 
-// run is of which run of its beginner a tunnel is.
-func (h *held) run() uint32 { return uint32(h.Epoch >> 32) }
+// life is that of the peer at the node that has begun the tunnel.
+func (h *held) life() uint32 { return uint32(h.Epoch >> 32) }
 
 // situation is what is known of a peer when it is decided what to do.
 type situation struct {
@@ -132,12 +132,12 @@ func (v *verdict) sooner(t time.Time) {
 	}
 }
 
-// supersede notes that a tunnel was agreed: what its beginner had before goes, and all that a run of it had which has
-// ended since. Nobody sends any more by those from and to the same addresses: the kernel could not tell them apart.
+// supersede notes that a tunnel was agreed: what its beginner had before goes, and also what the other one has begun if
+// the beginner has forgotten it, as a new life shows. Nobody sends any more by those from and to the same addresses: the kernel could not tell them apart.
 func supersede(all []held, is held, now time.Time) []held {
 	all = slices.DeleteFunc(all, func(h held) bool { return h.In == is.In && h.Out == 0 }) // it was half of it
-	// A peer that has begun again does not know what was before.
-	again := !is.own && !slices.ContainsFunc(all, func(h held) bool { return !h.own && h.run() == is.run() })
+	// A peer with a new life does not know what was before.
+	again := !is.own && !slices.ContainsFunc(all, func(h held) bool { return !h.own && h.life() == is.life() })
 	for i := range all {
 		h := &all[i]
 		if (h.own == is.own || again) && h.ends.IsZero() {

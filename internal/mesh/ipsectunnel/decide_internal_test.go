@@ -94,8 +94,8 @@ func TestDecide(t *testing.T) {
 
 func TestSupersede(t *testing.T) {
 	now := time.Now()
-	of := func(run uint32, in uint32) keyexchange.Tunnel {
-		return keyexchange.Tunnel{In: in, Out: in + 1, Epoch: uint64(run)<<32 | uint64(in)}
+	of := func(life uint32, in uint32) keyexchange.Tunnel {
+		return keyexchange.Tunnel{In: in, Out: in + 1, Epoch: uint64(life)<<32 | uint64(in)}
 	}
 	mine, theirs := held{Tunnel: of(1, 10), line: lineX, own: true}, held{Tunnel: of(7, 20), line: lineX}
 	for name, c := range map[string]struct {
@@ -103,13 +103,13 @@ func TestSupersede(t *testing.T) {
 		is          held
 		ends, mutes []uint32 // by In
 	}{
-		"first":                  {is: mine},
-		"mine again":             {[]held{mine}, held{Tunnel: of(1, 11), line: lineX, own: true}, []uint32{10}, []uint32{10}},
-		"mine elsewhere":         {[]held{mine}, held{Tunnel: of(1, 11), line: lineY, own: true}, []uint32{10}, nil},
-		"another port":           {[]held{mine}, held{Tunnel: of(1, 11), line: lineP, own: true}, []uint32{10}, []uint32{10}},
-		"beside theirs":          {[]held{theirs}, mine, nil, []uint32{20}},
-		"theirs elsewhere":       {[]held{theirs, mine}, held{Tunnel: of(7, 21), line: lineY}, []uint32{20}, nil},
-		"theirs, of another run": {[]held{theirs, mine}, held{Tunnel: of(8, 21), line: lineY}, []uint32{20, 10}, nil},
+		"first":                   {is: mine},
+		"mine again":              {[]held{mine}, held{Tunnel: of(1, 11), line: lineX, own: true}, []uint32{10}, []uint32{10}},
+		"mine elsewhere":          {[]held{mine}, held{Tunnel: of(1, 11), line: lineY, own: true}, []uint32{10}, nil},
+		"another port":            {[]held{mine}, held{Tunnel: of(1, 11), line: lineP, own: true}, []uint32{10}, []uint32{10}},
+		"beside theirs":           {[]held{theirs}, mine, nil, []uint32{20}},
+		"theirs elsewhere":        {[]held{theirs, mine}, held{Tunnel: of(7, 21), line: lineY}, []uint32{20}, nil},
+		"theirs, of another life": {[]held{theirs, mine}, held{Tunnel: of(8, 21), line: lineY}, []uint32{20, 10}, nil},
 		"the rest of a half": {[]held{{Tunnel: keyexchange.Tunnel{In: 30}, own: true, mute: true}, theirs},
 			held{Tunnel: keyexchange.Tunnel{In: 30, Out: 31}, line: lineY, own: true}, nil, nil},
 		"after a half that nobody finished": {[]held{{Tunnel: keyexchange.Tunnel{In: 30}, own: true, mute: true}}, mine,

@@ -4,7 +4,9 @@ package ipsectunnel
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/binary"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -67,7 +69,6 @@ type Parts struct {
 type Engine struct {
 	parts Parts
 	log   *slog.Logger
-	epoch epochs
 	alarm *run.Alarm
 	gone  chan struct{}
 
@@ -91,6 +92,7 @@ type Engine struct {
 type peer struct {
 	peerFacts
 	situation
+	epochs  epochs
 	id      uint32 // of its policies and states
 	sends   Line   // of its policy; zero: nothing leaves
 	seen    seen
@@ -122,17 +124,23 @@ func New(p Parts) (*Engine, error) {
 	if p.Limits == (Limits{}) {
 		p.Limits = Default
 	}
-	e := &Engine{parts: p, log: p.Log, epoch: newEpochs(time.Now()), gone: make(chan struct{}),
+	e := &Engine{parts: p, log: p.Log, gone: make(chan struct{}),
 		peers: map[member.Key]*peer{}, pins: map[member.Pin]int{}, ids: map[uint32]*peer{},
 		spis: map[uint32]bool{}}
 	e.alarm = run.NewAlarm(e.tick)
 	return e, nil
 }
 
-// epochs are the numbers of exchanges that a run begins: the upper half is the run's.
+// epochs are the numbers of the exchanges that this node begins with a peer. The upper half says that they are of one
+// life of the peer here: nothing of an earlier life is known any more, be it of an earlier run of this node or from
+// before the peer was removed and added again.
 type epochs struct{ next uint64 }
 
-func newEpochs(now time.Time) epochs { return epochs{uint64(uint32(now.Unix())) << 32} }
+func newEpochs() epochs {
+	var life [4]byte
+	rand.Read(life[:]) // it has no errors (crypto/rand)
+	return epochs{uint64(binary.BigEndian.Uint32(life[:])) << 32}
+}
 
 func (e *epochs) take() uint64 {
 	e.next++

@@ -270,6 +270,25 @@ func TestANodeBeginsAgainOnAnotherPathThanThePeers(t *testing.T) {
 	})
 }
 
+// TestAPeerIsTakenAgainOnAnotherPathThanThePeers: both nodes have begun tunnels, and one of them forgets them.
+func TestAPeerIsTakenAgainOnAnotherPathThanThePeers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		b.path(b.addrs[1], a.addrs[1])
+		w.soon(yield + time.Second)
+		if err := w.within(time.Hour, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		b.apply(false)
+		b.apply(true)
+		b.path(b.addrs[1], a.addrs[1])
+		w.soon(yield + time.Second)
+		if err := w.within(time.Hour, time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestANodeIsKilledAndTakesItsStatesOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i, n := range w.nodes {

@@ -27,7 +27,7 @@ func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 	if p.seen.asked.IsZero() {
 		p.seen.asked = now
 	}
-	x := &exchange{e: e, p: p, line: p.line, own: true, epoch: e.epoch.take()}
+	x := &exchange{e: e, p: p, line: p.line, own: true, epoch: p.epochs.take()}
 	e.work.Do(func(context.Context) {
 		defer cancel()
 		err := x.begin(ctx)

@@ -83,7 +83,7 @@ func (e *Engine) signLocked(s tunnel.Signer) error {
 // addLocked adds a peer. Its number is the same in the next run of a node with the same key, which finds states of it,
 // and nobody else can make a key that leads to a number of his choice.
 func (e *Engine) addLocked(k member.Key, pin member.Pin, own tunnel.Secret) *peer {
-	p := &peer{peerFacts: peerFacts{key: k, pin: pin}}
+	p := &peer{peerFacts: peerFacts{key: k, pin: pin}, epochs: newEpochs()}
 	secret := own.Bytes()
 	h := hmac.New(sha256.New, secret[:])
 	h.Write(k[:])
