@@ -73,9 +73,7 @@ func TestKernelIPsec(t *testing.T) {
 			append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
 		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
-			// TestIPsecLinkedClusters comes when a peer that was dropped and is taken again gets new keys for both
-			// directions, whatever paths they take (docs/howto/ipsec.md, "Known").
-			Test: "^TestIPsec(Engine|Relay)$"},
+			Test: "^TestIPsec(Engine|Relay|LinkedClusters)$"},
 		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
 	}})
 }

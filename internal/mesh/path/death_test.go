@@ -97,6 +97,32 @@ func TestAWayThatMissesOnePing(t *testing.T) {
 	}
 }
 
+// TestADeadPathIsKnownSooner: with a peer of which it has to be known soon a dead path with traffic is known a second
+// earlier than with others, at whichever moment between two pings it dies.
+func TestADeadPathIsKnownSooner(t *testing.T) {
+	longest := map[bool]time.Duration{}
+	for _, soon := range []bool{false, true} {
+		for phase := range 20 {
+			w := newWorld(t)
+			one, two := w.site("one", natures()[0], 1), w.site("two", natures()[0], 2)
+			meet(one, two)
+			f := two.facts(one)
+			f.Soon = soon
+			one.peer.Learn(w.now, f)
+			one.run()
+			two.run()
+			one.talk(100*time.Millisecond, 5*time.Minute)
+			w.pass(time.Minute + time.Duration(phase)*100*time.Millisecond)
+			w.cut = func(netip.AddrPort, netip.AddrPort) bool { return true }
+			took := w.until(10*time.Second, "the path is known to be dead", func() bool { return !one.direct() })
+			longest[soon] = max(longest[soon], took)
+		}
+	}
+	if longest[true] > 3600*time.Millisecond || longest[false] <= 3600*time.Millisecond {
+		t.Errorf("it takes %v, and %v where it has to be known soon", longest[false], longest[true])
+	}
+}
+
 // TestAHubThatVanishes: packets of a relayed peer go by another hub, 5 s after the one in use has
 // fallen silent.
 func TestAHubThatVanishes(t *testing.T) {

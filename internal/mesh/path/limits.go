@@ -18,6 +18,8 @@ const (
 	// pathLive is the ping interval of a path with traffic; with pathRetry it makes
 	// a dead path known 2.5 to 4.5 s after its last answer.
 	pathLive = 2 * time.Second
+	// pathLiveSoon is the same with peers of which it has to be known sooner: 2.5 to 3.5 s after its last answer.
+	pathLiveSoon = time.Second
 	// pathRetry is the interval after a ping that had no answer.
 	pathRetry = 500 * time.Millisecond
 	// pathKeep is the interval without traffic. Routers forget a UDP mapping after 30 s

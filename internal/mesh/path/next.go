@@ -217,7 +217,7 @@ func (p *Peer) interval(now time.Time, w Path, t *track) time.Duration {
 	case w == p.now && t.missed > 0:
 		return pathRetry
 	case w == p.now && (p.isActive(now) || w.Direct() && !t.size.found()):
-		return pathLive
+		return p.live()
 	case w == p.now, !w.Direct():
 		return pathKeep
 	case !p.now.Direct():
@@ -228,6 +228,14 @@ func (p *Peer) interval(now time.Time, w Path, t *track) time.Duration {
 		return pathSpare
 	}
 	return pathHopeless
+}
+
+// live is the ping interval of a path with traffic.
+func (p *Peer) live() time.Duration {
+	if p.facts.Soon {
+		return pathLiveSoon
+	}
+	return pathLive
 }
 
 // nextDue is the earliest time at which something is due by itself.

@@ -63,6 +63,8 @@ type Facts struct {
 	Relays     []string    // hubs at which both are, in the order of this node
 	Probes     bool        // it answers pings; else WireGuard's handshakes must do
 	Lazy       bool        // nothing is kept open without traffic
+	// Soon says that a dead path has to be known sooner than with other peers.
+	Soon bool
 }
 
 // Send is one thing to send to the peer.
@@ -169,7 +171,7 @@ func (p *Peer) Traffic(now time.Time) {
 	begins := !p.isActive(now)
 	p.traffic = now
 	if t := p.paths[p.now]; t != nil && begins { // the next ping is as far away as that of a path without traffic
-		t.within(now, pathLive)
+		t.within(now, p.live())
 	}
 }
 
