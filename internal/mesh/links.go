@@ -24,7 +24,8 @@ type linked struct {
 	plan  reach.Plan
 	view  reach.View
 	alone said
-	doors map[string]bool // members that are watched also while there is no traffic, by id
+	// doors are gateways, by id: they are watched also while there is no traffic, and have to be known soon to be dead.
+	doors map[string]bool
 	// together are the other nodes of the own cluster, of a gateway: whether it reaches none of them has to be known soon.
 	together map[string]bool
 }
@@ -91,7 +92,7 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
 		next.up[n.Name] = l.up[n.Name] || !n.Down
 		n.Idle = m == nil || health[m.ID].Idle || !next.up[n.Name] // it is not known yet whether packets pass
-		n.Alone = m != nil && health[m.ID].Alone
+		n.Doubt, n.Alone = m != nil && health[m.ID].Doubt, m != nil && health[m.ID].Alone
 		if (n.Down || n.Alone) && l.up[n.Name] {
 			next.down[n.Name] = time.Time{}
 		} else if last, is := backSince(last, now); !n.Down && known && is {

@@ -276,8 +276,8 @@ func (m *Mesh) gather(p *parts, result roster.Result) world {
 	down := false
 	for _, h := range p.healths() {
 		down = down || h.Down
-		if t := (topology.Health{Down: h.Down, Idle: h.Idle, Alone: h.Alone, MTU: h.MTU, At: h.At}); t.Down || t.Idle ||
-			t.Alone || t.MTU > 0 || len(t.At) > 0 {
+		if t := (topology.Health{Down: h.Down, Idle: h.Idle, Doubt: h.Doubt, Alone: h.Alone, MTU: h.MTU, At: h.At}); t.Down ||
+			t.Idle || t.Doubt || t.Alone || t.MTU > 0 || len(t.At) > 0 {
 			w.health[h.ID] = t
 		}
 		if h.Certified {

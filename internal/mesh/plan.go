@@ -91,7 +91,7 @@ func (s *state) tunnels(do *effects) {
 			Facts: meshpath.Facts{
 				Candidates: at.candidates(r), Relays: meet(s.world.cluster, s.world.hubs, r),
 				Probes: r.Mesh >= limit.MeshVersion, Lazy: s.lazy() && !s.linked.doors[t.ID],
-				Soon: s.linked.together[t.ID],
+				Soon: s.linked.doors[t.ID] || s.linked.together[t.ID],
 			},
 		})
 	}

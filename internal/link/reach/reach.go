@@ -57,6 +57,7 @@ type Node struct {
 	Ready   bool           // Kubernetes says so; false: nothing new goes through it
 	Key     member.Key     // of its tunnels; zero: it has none
 	Down    bool           // no packets pass between it and the node that looks
+	Doubt   bool           // its last answer is missing
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
 	Idle    bool           // whether packets pass is not known: none have to
 	Alone   bool           // it reaches no other node of its cluster, as it says
@@ -262,25 +263,26 @@ func Lost(v View) (out []string) {
 }
 
 // Alone reports whether the node that looks is a gateway that reaches no other node of its cluster: nothing comes to
-// those through it. Those that are idle may be reached or not, and are left out.
+// those through it. Those that are idle may be reached or not, and are left out. One that is lost suffices if all that
+// are not have just missed an answer: they are asked when it was in doubt, and would be known to be lost a second later.
 func Alone(v View) bool {
 	i := slices.IndexFunc(v.Clusters, func(c Cluster) bool { return c.Name == v.Self.Cluster })
 	if i < 0 || !v.Clusters[i].Gateway {
 		return false
 	}
-	gateway, others := false, 0
+	gateway, lost := false, 0
 	for i := range v.Nodes {
 		switch n := &v.Nodes[i]; {
 		case n.Name == v.Self:
 			gateway = n.Gateway
 		case n.Cluster != v.Self.Cluster || n.Key.IsZero() || n.Idle:
-		case !n.Down:
+		case n.Down:
+			lost++
+		case !n.Doubt:
 			return false
-		default:
-			others++
 		}
 	}
-	return gateway && others > 0
+	return gateway && lost > 0
 }
 
 // owner is which of some nodes has what is named by a key: the node of that name if packets pass through it, else the

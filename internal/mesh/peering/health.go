@@ -17,6 +17,9 @@ type Health struct {
 	Key  member.Key
 	Down bool
 	Idle bool // nobody has asked it for a while
+	// Doubt says that the path in use has missed an answer. Changed does not report that by itself, but of peers that
+	// are asked together.
+	Doubt bool
 	// Alone says that the peer reaches no other node of its cluster, as it says of itself.
 	Alone bool
 	MTU   int          // as Report has it
@@ -39,7 +42,7 @@ func (p *Peering) Healths() []Health {
 	for _, x := range p.peers {
 		s, _ := x.path.State(now)
 		out = append(out, Health{ID: x.ID, Name: x.Name, Key: x.Key, Down: s == path.Down, Idle: s == path.Idle,
-			Alone: x.alone, MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), At: x.path.Places(now),
+			Doubt: x.path.InDoubt(), Alone: x.alone, MTU: tunnelMTU(p.parts.Encrypts, x.via, x.size), At: x.path.Places(now),
 			Certified: x.certified()})
 	}
 	return out

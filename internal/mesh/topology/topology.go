@@ -43,6 +43,7 @@ type Closed struct {
 type Health struct {
 	Down  bool         // nothing comes through
 	Idle  bool         // whether something does is not known
+	Doubt bool         // its last answer is missing
 	Alone bool         // it reaches no other node of its cluster
 	MTU   int          // of the tunnel's packets, if less than the link's; 0: not known
 	At    []netip.Addr // where the peer has answered, without the mesh and a relay

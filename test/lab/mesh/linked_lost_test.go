@@ -6,6 +6,7 @@ package mesh
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,7 +26,8 @@ func (r *linkedRig) killed(t *testing.T) {
 	defer f.End()
 	r.awaitAfter(f, time.Now())
 	var all []time.Duration
-	for range rounds() {
+	for i := range rounds() {
+		otherPhase(i)
 		through := r.carrier(podD.addr)
 		through.kill()
 		took := r.awaitAfter(f, time.Now())
@@ -44,6 +46,14 @@ func rounds() int {
 		return 1
 	}
 	return n
+}
+
+// otherPhase has each round but the first one begin at another moment between two pings: what a round leaves behind
+// would have all of them begin at the same.
+func otherPhase(round int) {
+	if round > 0 {
+		<-time.After(rand.N(2 * time.Second))
+	}
 }
 
 // logSpread logs how long packets were lost, of all rounds.
@@ -93,7 +103,8 @@ func (r *linkedRig) alone(t *testing.T) {
 	defer f.End()
 	r.awaitAfter(f, time.Now())
 	var all []time.Duration
-	for range rounds() {
+	for i := range rounds() {
+		otherPhase(i)
 		through := r.carrier(podD.addr)
 		var cuts []*lab.Filter
 		for _, n := range r.west.nodes {
