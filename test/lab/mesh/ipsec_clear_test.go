@@ -190,7 +190,28 @@ func (r *linkedRig) nothingInClear(heard map[*node]int) {
 	r.t.Helper()
 	for _, n := range r.all() {
 		if more := r.inClear(n) - heard[n]; more != 0 {
-			r.t.Errorf("%d packets of linked ranges were in clear at %s, of %d", more, n.name, n.wire.Packets())
+			r.t.Errorf("%d packets of linked ranges were in clear at %s, of %d: %s", more, n.name, n.wire.Packets(),
+				r.describeClear(n, heard[n]))
 		}
 	}
+}
+
+// describeClear says of some packets that were in clear what they are, after the first ones.
+func (r *linkedRig) describeClear(n *node, first int) string {
+	var text strings.Builder
+	at, seen := 0, 0
+	_, err := n.wire.Count(func(frame []byte) bool {
+		at++
+		if !ofLinked(frame) && !bytes.Contains(frame, []byte(marker)) {
+			return false
+		}
+		if seen++; seen > first && seen <= first+20 {
+			fmt.Fprintf(&text, "\n%d: %x", at, frame[:min(len(frame), 120)])
+		}
+		return true
+	})
+	if err != nil {
+		fmt.Fprint(&text, err)
+	}
+	return text.String()
 }
