@@ -44,6 +44,7 @@ const (
 	sourceChain   = "linked-source"
 	incomingChain = "linked-in"
 	outgoingChain = "linked-out"
+	refusedChain  = "linked-refused"
 
 	beforeArriving = beforeConnections - 10
 	afterLeaving   = afterSNAT + 50
@@ -111,8 +112,9 @@ func (d *draft) linkChains() []plan.Chain {
 	out := []plan.Chain{{Name: sourceChain, Hook: "postrouting", Type: "nat", Priority: BeforeSourceNAT,
 		Lines: d.linkedSources()}}
 	if len(d.in.Links.Mapped) > 0 {
-		in, away := d.translated()
+		in, away, refused := d.translated()
 		out = append(out,
+			plan.Chain{Name: refusedChain, Hook: "output", Type: "route", Priority: beforeArriving, Lines: refused},
 			plan.Chain{Name: incomingChain, Hook: "prerouting", Type: "filter", Priority: beforeArriving, Lines: in},
 			plan.Chain{Name: outgoingChain, Hook: "postrouting", Type: "filter", Priority: afterLeaving, Lines: away})
 	}
@@ -145,8 +147,9 @@ func (d *draft) linkedSources() (out []plan.Line) {
 }
 
 // translated are the lines of 1:1 translation, for what comes in and what leaves. An ICMP error has the address of who
-// says it, and names the packet that it is about as it was there.
-func (d *draft) translated() (in, away []plan.Line) {
+// says it, and names the packet that it is about as it was there. What the link refuses was translated before: the
+// kernel's error is for an address that only other clusters know, and would leave in clear with a piece of the packet.
+func (d *draft) translated() (in, away, refused []plan.Line) {
 	for _, m := range d.in.Links.Mapped {
 		f := plan.FamilyOf(m.There.Addr())
 		from, to := plan.Named(f.Src(), of(setDirect, f)), plan.Named(f.Dst(), of(setDirect, f))
@@ -157,8 +160,11 @@ func (d *draft) translated() (in, away []plan.Line) {
 		away = append(away,
 			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.Src(), m.There), plan.If(plan.KeyMoveSrc, here)},
 			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.AboutDst(), m.There), plan.If(plan.KeyMoveAboutDst, here)})
+		refused = append(refused,
+			plan.Line{plan.Within(f.AboutSrc(), m.Here), plan.If(plan.KeyMoveAboutSrc, there)},
+			plan.Line{plan.Within(f.Dst(), m.Here), plan.If(plan.KeyMoveDst, there)})
 	}
-	return in, away
+	return in, away, refused
 }
 
 // relayed are the sets of nodes which this one, a gateway, lets reach another set under its own address.

@@ -113,6 +113,7 @@ func TestErrorsAboutLinkedPackets(t *testing.T) {
 		"a pod there refuses":         {"linked-in", there, "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
 		"a node there says too big":   {"linked-in", "100.112.0.3", "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
 		"about an unmapped address":   {"linked-in", there, "240.1.1.7", [2]string{"8.8.8.8", there}, [2]string{"8.8.8.8", there}},
+		"the link refuses":            {"linked-refused", "100.112.0.1", "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
 		"from a node of this cluster": {"linked-in", pod2, pod1, [2]string{"240.1.1.7", pod2}, [2]string{"240.1.1.7", pod2}},
 	} {
 		p := plan.Packet{Src: netip.MustParseAddr(c.src), Dst: netip.MustParseAddr(c.dst), In: link, Out: link,
@@ -120,6 +121,9 @@ func TestErrorsAboutLinkedPackets(t *testing.T) {
 		s.Tables[0].Walk(c.chain, &p)
 		if got := [2]string{p.AboutSrc.String(), p.AboutDst.String()}; got != c.want {
 			t.Errorf("%s: it is about %v, want %v", name, got, c.want)
+		}
+		if c.chain == "linked-refused" && p.Dst.String() != pod1 {
+			t.Errorf("%s: it is for %s", name, p.Dst)
 		}
 	}
 }
