@@ -30,6 +30,11 @@ import (
 // matrix is everything that a kube-apiserver does towards its cluster, in one mode.
 func (x *cluster) matrix(t *testing.T, mode rig.Mode) {
 	x.useEgress(t, mode)
+	x.cases(t, mode)
+}
+
+// cases are those of the matrix, where kube-apiserver has done nothing but this mode since its start.
+func (x *cluster) cases(t *testing.T, mode rig.Mode) {
 	dropped := x.drops(t)
 	tag := string(mode)
 	t.Run("logs", x.logs)
@@ -57,6 +62,9 @@ func (x *cluster) dialledBy(t *testing.T, mode rig.Mode) {
 		rig.ConnectUDS: `{protocol="http_connect",transport="uds"}`,
 		rig.ConnectTLS: `{protocol="http_connect",transport="tcp"}`,
 		rig.VPN:        `{protocol="http_connect",transport="tcp"}`,
+
+		rig.KonnectivityGRPC:    `{protocol="grpc",transport="uds"}`,
+		rig.KonnectivityConnect: `{protocol="http_connect",transport="uds"}`,
 	}[mode]
 	metrics, err := x.Get(x.within(t, time.Minute), "/metrics")
 	if err != nil {
