@@ -95,11 +95,11 @@ func (k *konnectivity) etcdDirectly(t *testing.T) { k.direct = k.measureEtcd(t) 
 // connect runs the matrix with HTTP CONNECT, in which kube-apiserver reaches etcd by an egress too.
 func (k *konnectivity) connect(t *testing.T) {
 	k.serve(t, rig.Tombolos, append(kamajiServer(t), "--mode=http-connect"))
+	k.agents(t, "2")
 	if err := k.StartEtcdEgress(k.ctx); err != nil {
 		t.Fatal(err)
 	}
 	k.useEgress(t, rig.KonnectivityConnect)
-	k.ready(t)
 	k.cases(t, rig.KonnectivityConnect)
 }
 
