@@ -114,18 +114,35 @@ func (f *fleet) commands(t *testing.T, with string) {
 // swapServer puts another server in the place of the one that is there.
 func (f *fleet) swapServer(t *testing.T, to rig.Program) {
 	t.Helper()
-	f.gate.Lock()
-	f.server.End()
+	f.death(func() {
+		f.server.End()
+		f.noticed(t)
+		if to == rig.References {
+			f.serve(t, to, kamajiServer(t))
+			f.ready(t)
+		}
+	})
 	if to == rig.Tombolos {
-		f.gate.Unlock()
-	}
-	f.serve(t, to, kamajiServer(t))
-	f.ready(t)
-	if to != rig.Tombolos {
-		f.gate.Unlock()
+		f.serve(t, to, kamajiServer(t))
+		f.ready(t)
 	}
 	f.agents(t, "2")
 	f.says(t, to)
+}
+
+// death runs what ends a server or agents while nobody has a command under way.
+func (f *fleet) death(run func()) {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	run()
+}
+
+// noticed lets kube-apiserver see that connections have ended: it has when it answers something new.
+func (f *fleet) noticed(t *testing.T) {
+	t.Helper()
+	if _, err := f.Get(f.within(t, time.Minute), "/readyz"); err != nil {
+		t.Error(err)
+	}
 }
 
 // swapAgents rolls the Deployment. The old agents are told to end, and drain; those of ours that have no connection any
@@ -140,8 +157,9 @@ func (f *fleet) swapAgents(t *testing.T, to rig.Program) {
 	runtest.Eventually(t, "the new agents are connected", func() bool {
 		return f.tunnels() == strconv.Itoa(2+len(f.KonnectivityAgents(from)))
 	})
-	f.gate.Lock()
-	f.KillKonnectivityAgents(from)
-	f.gate.Unlock()
-	f.agents(t, "2")
+	f.death(func() {
+		f.KillKonnectivityAgents(from)
+		f.agents(t, "2") // they are dead only now
+		f.noticed(t)
+	})
 }
