@@ -83,12 +83,13 @@ A SIGTERM drains, and the process ends when the last connection has, at the late
 	return cmd
 }
 
-// asReference makes a program that is called as the reference's behave as the command in its place.
+// asReference makes a program that is called as the reference's behave as the command in its place. k0s calls its copy
+// konnectivity-server.
 func asReference(name string, args []string) []string {
 	switch filepath.Base(name) {
-	case "proxy-server":
+	case "proxy-server", "konnectivity-server":
 		return append([]string{"konnectivity-server"}, args...)
-	case "proxy-agent":
+	case "proxy-agent", "konnectivity-agent":
 		return append([]string{"konnectivity-agent"}, args...)
 	}
 	return args

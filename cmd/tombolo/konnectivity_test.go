@@ -13,7 +13,8 @@ func TestAsReference(t *testing.T) {
 	for _, c := range []struct{ name, want string }{
 		{"tombolo", "--v=4"}, {"/usr/local/bin/tombolo", "--v=4"}, {"proxy-server", "konnectivity-server --v=4"},
 		{"/proxy-server", "konnectivity-server --v=4"}, {"/usr/bin/proxy-agent", "konnectivity-agent --v=4"},
-		{"./proxy-agent-2", "--v=4"},
+		{"/var/lib/k0s/bin/konnectivity-server", "konnectivity-server --v=4"},
+		{"konnectivity-agent", "konnectivity-agent --v=4"}, {"./proxy-agent-2", "--v=4"},
 	} {
 		if got := asReference(c.name, []string{"--v=4"}); !slices.Equal(got, strings.Fields(c.want)) {
 			t.Errorf("%s runs with %q", c.name, got)

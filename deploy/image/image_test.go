@@ -161,6 +161,11 @@ func checkFiles(t *testing.T, img v1.Image, arch string) {
 			t.Errorf("%s: %s has mode %o and owner %d:%d, want %o and %d", arch, name, h.Mode, h.Uid, h.Gid, want.mode, want.owner)
 		}
 	}
+	for _, name := range []string{"proxy-agent", "proxy-server"} {
+		if h, ok := files[name]; !ok || h.Typeflag != tar.TypeSymlink || h.Linkname != "/usr/local/bin/tombolo" {
+			t.Errorf("%s: %s leads nowhere: %+v", arch, name, h)
+		}
+	}
 	if !strings.Contains(string(contents["etc/passwd"]), "nonroot:x:65532:65532:") {
 		t.Errorf("%s: /etc/passwd has no nonroot: %s", arch, contents["etc/passwd"])
 	}

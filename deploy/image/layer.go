@@ -37,13 +37,17 @@ type content struct {
 	license    []byte
 }
 
-// entry is one file or, with a final slash in its name, one directory.
+// entry is one file or, with a final slash in its name, one directory. With a mode of 0 it is a symbolic link, and data
+// is where it leads.
 type entry struct {
 	name  string
 	mode  int64
 	owner int
 	data  []byte
 }
+
+// program is where the program is.
+const program = "usr/local/bin/tombolo"
 
 // entries lists the whole file system of the image, parents first. It has no
 // CA certificates: Tombolo trusts the CA whose hash is in the join line only.
@@ -58,7 +62,7 @@ func entries(c content) []entry {
 		{"usr/", 0o755, 0, nil},
 		{"usr/local/", 0o755, 0, nil},
 		{"usr/local/bin/", 0o755, 0, nil},
-		{"usr/local/bin/tombolo", 0o755, 0, c.binary},
+		{program, 0o755, 0, c.binary},
 		{"usr/share/", 0o755, 0, nil},
 		{"usr/share/doc/", 0o755, 0, nil},
 		{"usr/share/doc/tombolo/", 0o755, 0, nil},
@@ -66,6 +70,9 @@ func entries(c content) []entry {
 		{"var/", 0o755, 0, nil},
 		{"var/lib/", 0o755, 0, nil},
 		{"var/lib/tombolo/", 0o755, nonroot, nil}, // root without its rights passes it too: the mesh
+		// Who deploys konnectivity chooses the image, and starts these in it.
+		{"proxy-agent", 0, 0, []byte(program)},
+		{"proxy-server", 0, 0, []byte(program)},
 	}
 	if c.controller != nil {
 		out = append(out, entry{"usr/local/bin/tombolo-controller", 0o755, 0, c.controller})
@@ -81,6 +88,9 @@ func newLayer(c content, created time.Time) (v1.Layer, error) {
 	for _, e := range entries(c) {
 		if err := w.WriteHeader(header(e, created)); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
+		}
+		if e.mode == 0 {
+			continue
 		}
 		if _, err := w.Write(e.data); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
@@ -107,8 +117,11 @@ func header(e entry, created time.Time) *tar.Header {
 		ModTime:  created,
 		Format:   tar.FormatUSTAR,
 	}
-	if e.name[len(e.name)-1] == '/' {
+	switch {
+	case e.name[len(e.name)-1] == '/':
 		h.Typeflag = tar.TypeDir
+	case e.mode == 0:
+		h.Typeflag, h.Linkname, h.Size, h.Mode = tar.TypeSymlink, "/"+string(e.data), 0, 0o777
 	}
 	return h
 }

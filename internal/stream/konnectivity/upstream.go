@@ -138,6 +138,9 @@ func (u *Upstream) Open() int {
 	return int(u.open.Load()) + len(u.dialing)
 }
 
+// Opened is how many connections there have been.
+func (u *Upstream) Opened() int64 { return u.next.Load() }
+
 // handle takes a packet of the server. It does not wait, but for deliver.
 func (u *Upstream) handle(p *packet) {
 	switch p.kind {

@@ -152,10 +152,14 @@ func (c *Cluster) UseEgress(ctx context.Context, mode Mode) error {
 	})
 }
 
-// egressArgs asks the hub for the egress selector's configuration.
+// egressArgs asks the hub for the egress selector's configuration, or writes that of konnectivity.
 func (c *Cluster) egressArgs(ctx context.Context, mode Mode) ([]string, error) {
 	if mode == Direct {
 		return nil, nil
+	}
+	if mode == KonnectivityGRPC || mode == KonnectivityConnect {
+		file := filepath.Join(c.dir, string(mode)+".yaml")
+		return []string{"--egress-selector-config-file", file}, os.WriteFile(file, []byte(c.konnectivityEgress(mode)), 0o600)
 	}
 	if c.rig.hub == nil {
 		return nil, errors.New("egress mode " + string(mode) + " needs the hub: call StartHub first")

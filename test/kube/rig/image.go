@@ -28,7 +28,14 @@ type layer struct {
 	data []byte
 }
 
-// writeImages writes a docker archive with both images, which `ctr images import` understands.
+// image is a tag, the command line of its containers without arguments, and layers.
+type image struct {
+	tag    string
+	argv   []string
+	layers []layer
+}
+
+// writeImages writes a docker archive with both images.
 func writeImages(path, workload string) error {
 	program, err := programLayer(workload)
 	if err != nil {
@@ -38,25 +45,32 @@ func writeImages(path, workload string) error {
 	if err != nil {
 		return err
 	}
+	return writeArchive(path, []image{{pauseImage, []string{"/workload", "pause"}, []layer{program}},
+		{Image, []string{"/workload"}, []layer{program, box}}})
+}
+
+// writeArchive writes a docker archive, which `ctr images import` understands.
+func writeArchive(path string, images []image) error {
 	type entry struct {
 		Config   string
 		RepoTags []string
 		Layers   []string
 	}
-	files := []layer{program, box}
 	var manifest []entry
-	for _, image := range []struct {
-		tag    string
-		argv   []string
-		layers []layer
-	}{{pauseImage, []string{"/workload", "pause"}, []layer{program}}, {Image, []string{"/workload"}, []layer{program, box}}} {
-		config, err := imageConfig(image.argv, image.layers)
+	var files []layer
+	have := map[string]bool{}
+	for _, i := range images {
+		config, err := imageConfig(i.argv, i.layers)
 		if err != nil {
 			return err
 		}
-		e := entry{Config: config.name, RepoTags: []string{image.tag}}
-		for _, l := range image.layers {
+		e := entry{Config: config.name, RepoTags: []string{i.tag}}
+		for _, l := range i.layers {
 			e.Layers = append(e.Layers, l.name)
+			if !have[l.name] {
+				files = append(files, l)
+			}
+			have[l.name] = true
 		}
 		files = append(files, config)
 		manifest = append(manifest, e)

@@ -109,7 +109,8 @@ func (a *Agent) Run(soft, hard context.Context) error {
 	return g.Wait()
 }
 
-// drain asks the servers to dial through others, and waits for the connections.
+// drain asks the servers to dial through others, and waits until there are no connections and no new ones come: servers
+// that have no other agent dial through one that drains.
 func (a *Agent) drain(ctx context.Context) {
 	a.mu.Lock()
 	a.drained = true
@@ -120,10 +121,12 @@ func (a *Agent) drain(ctx context.Context) {
 	a.Log.Info("draining", "timeout", a.Drain.String())
 	ctx, cancel := context.WithTimeout(ctx, a.Drain)
 	defer cancel()
-	begin := time.Now()
-	over := false
+	uses, quiet, over := a.uses(), time.Now(), false
 	for !over && run.Wait(ctx, drainLook) {
-		over = a.open() == 0 && time.Since(begin) >= drainLeast
+		if n := a.uses(); n != uses || a.open() > 0 {
+			uses, quiet = n, time.Now()
+		}
+		over = time.Since(quiet) >= drainQuiet
 	}
 	if !over && ctx.Err() != nil {
 		a.Log.Warn("the time to drain is over", "connections", a.open())
@@ -135,6 +138,16 @@ func (a *Agent) open() (n int) {
 	defer a.mu.Unlock()
 	for _, u := range a.servers {
 		n += u.Open()
+	}
+	return n
+}
+
+// uses is a number that changes with each connection.
+func (a *Agent) uses() (n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.servers {
+		n += u.Opened()
 	}
 	return n
 }

@@ -11,6 +11,7 @@ const (
 	keepaliveTimeout = 10 * time.Second
 	// drainLook is how often an agent that drains looks whether it is done.
 	drainLook = 100 * time.Millisecond
-	// drainLeast lets dials arrive that servers sent before they knew of the drain.
-	drainLeast = time.Second
+	// drainQuiet is how long an agent that drains is not used before it ends: dials arrive that servers sent before they
+	// knew of the drain, or while they have no other agent, such as its successor that does not have them yet.
+	drainQuiet = time.Second
 )

@@ -101,7 +101,10 @@ func (s *Server) Run(soft, hard context.Context) error {
 	g := run.NewGroup(hard)
 	front := &quiet{Listener: s.front, until: g.Context()}
 	g.Go("agents", func(ctx context.Context) error { return s.agents.Serve(ctx, s.agent) })
-	g.Go("frontend", func(ctx context.Context) error { return s.serveFrontend(ctx, front) })
+	g.Go("frontend", func(ctx context.Context) error {
+		s.awaitAgent(ctx)
+		return s.serveFrontend(ctx, front)
+	})
 	g.Go("health", func(ctx context.Context) error {
 		return dropin.HTTP(dropin.Health(s.Reg, s.ready), s.Log).Serve(ctx, s.health)
 	})
@@ -120,6 +123,18 @@ func (s *Server) Run(soft, hard context.Context) error {
 	}
 	g.Stop()
 	return g.Wait()
+}
+
+// awaitAgent lets kube-apiserver wait with its dials, which the kernel takes, while the agents of the server that was
+// here before connect again: the reference's server says that there is none.
+func (s *Server) awaitAgent(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstAgent)
+	defer cancel()
+	for {
+		if tunnels, _, _ := s.agents.Counts(); tunnels > 0 || !run.Wait(ctx, firstLook) {
+			return
+		}
+	}
 }
 
 // drain waits for the connections, and dials no more.
