@@ -122,6 +122,7 @@ func (f *Frontend) refuser(ln net.Listener) func(wire.Peer, error) {
 func tooMany(ctx context.Context, refuse func(wire.Peer, error), why string, most int) error {
 	full := fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
 		Hint("find what opens so many")
-	refuse(peerOf(ctx), full)
+	who, _ := callerOf(ctx)
+	refuse(who.peer, full)
 	return explain(codes.ResourceExhausted, full)
 }
