@@ -7,9 +7,11 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/access/policy"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
@@ -83,7 +85,7 @@ func (g *Gate) party(protocol, name string) record.Party {
 func (g *Gate) Dial(ctx context.Context, d wire.Dial, protocol, name string) (carrier.Stream, error) {
 	who := g.party(protocol, clip(name, 64))
 	if d.Source.IsValid() {
-		who.Source = d.Source.String() + ":0"
+		who.Source = d.Source.String()
 	}
 	d.EgressType = frontend.DefaultEgress
 	return g.dials.forCaller(who)(ctx, d)
@@ -116,8 +118,28 @@ func (g *Gate) handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", answering(func(r *http.Request) (any, error) {
 		return g.status(r.URL.Query().Get("cluster"))
 	}))
+	mux.HandleFunc("GET /v1/clusters/{cluster}/explain", answering(func(r *http.Request) (any, error) {
+		return g.explain(r.PathValue("cluster"), r.URL.Query())
+	}))
 	mux.HandleFunc("/", noSuchRequest)
 	return mux
+}
+
+// explain says what would be decided.
+func (g *Gate) explain(cluster string, asked url.Values) (any, error) {
+	q, err := Question(cluster, asked)
+	if err != nil {
+		return nil, err
+	}
+	out, hop := explanation(q), g.hubHop(q)
+	if f := g.dials.byName(q); f != nil && hop.Verdict == admin.VerdictOpen {
+		hop.Verdict, hop.Why = admin.VerdictDenied, f.What+": "+f.Why
+	}
+	if hop.Version == "" {
+		hop.Why = "there is no policy: agents dial what they are asked for"
+	}
+	out.Hops, out.Verdict = []admin.Hop{hop}, hop.Verdict
+	return out, nil
 }
 
 func (g *Gate) status(only string) (any, error) {
@@ -159,13 +181,20 @@ func (g *Gate) Reload(next Config) error {
 	return nil
 }
 
-// dialGiven opens a stream by other means than agents of this hub. Who opens it resolves names itself, and nobody could
-// judge where one led to: under a policy only addresses are dialled.
+// byName refuses names under a policy: who opens the stream resolves them itself, and nobody could judge where one leads.
+func (dl *dialer) byName(q policy.Request) *fault.Fault {
+	if q.Name == "" || !dl.access.Configured() {
+		return nil
+	}
+	return fault.Newf(fault.CodePolicyDenied, "the name %s is not dialled under a policy", q.Name).
+		Whyf("konnectivity's agents resolve names themselves, and nobody could judge where one leads").
+		Hint("have kube-apiserver dial addresses, such as with --kubelet-preferred-address-types=InternalIP")
+}
+
+// dialGiven opens a stream by other means than agents of this hub.
 func (dl *dialer) dialGiven(ctx context.Context, c *cluster, d dialled) (*hubStream, error) {
-	if d.policy.Name != "" && dl.access.Configured() {
-		return nil, fault.Newf(fault.CodePolicyDenied, "the name %s is not dialled under a policy", d.policy.Name).
-			Whyf("konnectivity's agents resolve names themselves, and nobody could judge where one leads").
-			Hint("have kube-apiserver dial addresses, such as with --kubelet-preferred-address-types=InternalIP")
+	if f := dl.byName(d.policy); f != nil {
+		return nil, f
 	}
 	u := c.by(dl.by)
 	u.last.Store(dl.now().UnixNano())

@@ -31,8 +31,9 @@ func (p Party) Address() netip.Addr {
 		return netip.Addr{}
 	}
 	at, err := netip.ParseAddrPort(p.Source)
-	if err != nil {
-		return netip.Addr{}
+	if err != nil { // without a port
+		addr, _ := netip.ParseAddr(p.Source)
+		return addr.Unmap().WithZone("")
 	}
 	return at.Addr().Unmap().WithZone("")
 }

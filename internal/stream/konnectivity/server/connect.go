@@ -139,6 +139,10 @@ func refusal(f *fault.Fault) string {
 		status = http.StatusGatewayTimeout
 	case fault.CodeDraining:
 		status = http.StatusServiceUnavailable
+	case fault.CodePolicyDenied:
+		status = http.StatusForbidden
+	case fault.CodeLimit:
+		status = http.StatusTooManyRequests
 	case fault.CodeRequest:
 		status = http.StatusBadRequest
 	}
