@@ -181,7 +181,8 @@ func (g *Gate) Reload(next Config) error {
 	return nil
 }
 
-// byName refuses names under a policy: who opens the stream resolves them itself, and nobody could judge where one leads.
+// byName refuses names under a policy: who opens the stream resolves them itself, and nobody could judge where one
+// leads.
 func (dl *dialer) byName(q policy.Request) *fault.Fault {
 	if q.Name == "" || !dl.access.Configured() {
 		return nil

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -216,6 +217,24 @@ func TestGateReload(t *testing.T) {
 		s.Close()
 	})
 	if len(out) == 0 || out[0].Asked != "10.0.0.1:1" || out[0].Code != "policy_denied" {
+		t.Errorf("%+v", out)
+	}
+}
+
+// TestGateNotes keeps in the record what is said while a stream lives, the newest of each key.
+func TestGateNotes(t *testing.T) {
+	out := gated(t, "", func(r *gateRig) {
+		s, err := r.Dial(t.Context(), wire.Dial{Network: wire.NetworkTCP, Address: "10.0.0.1:1",
+			Metadata: []reqmeta.Pair{{Key: "user", Value: "alice"}, {Key: "step", Value: "0"}}}, ProtocolKonnectivity, "")
+		must(t, err)
+		to := s.(interface{ Note([]reqmeta.Pair) error })
+		must(t, to.Note([]reqmeta.Pair{{Key: "step", Value: "1"}, {Key: "last", Value: "x"}}))
+		if to.Note([]reqmeta.Pair{{Key: "a b", Value: "1"}}) == nil {
+			t.Error("a key with a space is taken")
+		}
+		must(t, s.Close())
+	})
+	if len(out) != 1 || out[0].Metadata.Get("user") != "alice" || out[0].Metadata.Get("step") != "1" || out[0].Metadata.Get("last") != "x" {
 		t.Errorf("%+v", out)
 	}
 }

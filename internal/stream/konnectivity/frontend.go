@@ -89,6 +89,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 				}
 				observe.Stream(MethodProxy, +1)
 				defer observe.Stream(MethodProxy, -1)
+				if len(namedTargets(s.Context())) > 0 {
+					waiting.Release()
+					return newKEPConn(s, r, f.log).serve(g, dial)
+				}
 				c := newConn(s, r, g, f.next.Add(1), f.log)
 				c.observe = observe
 				return c.serve(dial, waiting.Release)

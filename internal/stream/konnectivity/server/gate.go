@@ -55,7 +55,8 @@ func (s *Server) behind() Behind {
 			out := []admin.AgentStatus{}
 			for _, c := range s.agents.Connected() {
 				out = append(out, admin.AgentStatus{ID: c.Agent, Connected: true, Draining: c.Draining, Since: c.Since.UTC(),
-					Peer: cmp.Or(c.Holder, "-"), Software: "konnectivity", Connections: 1, Streams: c.Connections, Ranges: []string{"any"}})
+					Peer: cmp.Or(c.Holder, "-"), Software: "konnectivity", Connections: 1, Streams: c.Connections,
+					Ranges: []string{"any"}})
 			}
 			return out
 		},
