@@ -92,6 +92,9 @@ func TestKonnectivityServerWithAFile(t *testing.T) {
 	if out := must(t, "status", "c1"); !strings.Contains(out, "policy of 1 rules") || !strings.Contains(out, filepath.Join(dir, "s")) {
 		t.Errorf("status:\n%s", out)
 	}
+	if out := must(t, "policy", "explain", "c1", "192.0.2.1:1", "--as", "unix:c1/connect"); !strings.Contains(out, "no rule allows") {
+		t.Errorf("explain:\n%s", out)
+	}
 	write("k.yaml", config("limits: {caller: {dialsPerSecond: 7}}\n"))
 	p.Process.Signal(syscall.SIGHUP)
 	runtest.Eventually(t, "the limit is in force", func() bool {

@@ -290,6 +290,15 @@ func TestGateConfigRefuses(t *testing.T) {
 			t.Errorf("%q: %v, not %q", text, err, want)
 		}
 	}
+	for _, page := range []string{"reference/konnectivity.md", "howto/from-konnectivity.md", "decisions/0043-a-hubs-gate-in-front-of-konnectivity.md"} {
+		text, err := os.ReadFile(filepath.Join("../../../docs", page))
+		must(t, err)
+		_, example, found := strings.Cut(string(text), "```yaml\napiVersion: tombolo.dev/v1alpha1\n")
+		example, _, _ = strings.Cut(example, "```")
+		if _, err := ParseGateConfig(page, []byte("apiVersion: tombolo.dev/v1alpha1\n"+example)); err != nil || !found {
+			t.Errorf("the example: %v", err)
+		}
+	}
 	cfg, err := ParseGateConfig("k.yaml", []byte(gateHead))
 	if err != nil || cfg.RunDir != "" {
 		t.Errorf("run directory %q, %v", cfg.RunDir, err)

@@ -154,7 +154,8 @@ func (c *kepConn) pump(target carrier.Stream) error {
 	return c.refused(err)
 }
 
-// receive passes on what the caller sends. Writing to the target blocks it, and with it the window of this stream alone.
+// receive passes on what the caller sends. Writing to the target blocks it, and with it the window of this stream
+// alone.
 func (c *kepConn) receive(target carrier.Stream) {
 	deaf := false
 	for {

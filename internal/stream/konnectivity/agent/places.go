@@ -88,8 +88,8 @@ func (d *directory) addresses(ctx context.Context, host string, port int, name s
 	return all, nil
 }
 
-// srvDomain is what comes after _service._proto. in a name of SRV records. Certificates have it: the hosts are only what
-// DNS says, which nobody vouches for.
+// srvDomain is what comes after _service._proto. in a name of SRV records. Certificates have it: the hosts are only
+// what DNS says, which nobody vouches for.
 func srvDomain(host string) (domain string, ok bool) {
 	labels := strings.SplitN(strings.TrimSuffix(host, "."), ".", 3)
 	if len(labels) < 3 || len(labels[0]) < 2 || labels[0][0] != '_' || len(labels[1]) < 2 || labels[1][0] != '_' {
