@@ -5,6 +5,7 @@ package konnectivity
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -105,5 +106,31 @@ func TestGate(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestGateConnections closes the connection of a caller that has as many as it may.
+func TestGateConnections(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"grpc", "http-connect"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			records := w.gated("limits: {caller: {sessions: 1}}\n")
+			p := w.ours(mode, false)
+			for i := range 2 {
+				conn, err := net.Dial("unix", p.socket)
+				w.must(err)
+				defer conn.Close()
+				if i == 0 {
+					continue
+				}
+				conn.SetReadDeadline(time.Now().Add(bound))
+				if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("the second connection reads %d bytes, %v", n, err)
+				}
+			}
+			eventually(t, "the refusal is recorded", func() bool { return strings.Contains(records(), "may have 1 connections") })
+		})
 	}
 }

@@ -31,9 +31,14 @@ import (
 const gateHead = "apiVersion: tombolo.dev/v1alpha1\nkind: HubConfig\nclusters:\n- name: c1\n"
 
 // carried is a stream that an agent carries.
-type carried struct{ fakeStream }
+type carried struct {
+	fakeStream
+	excused *bool
+}
 
 func (carried) Agent() string { return "agent-1" }
+
+func (c carried) Excuse() { *c.excused = true }
 
 // gateRig is a gate whose dials give streams of this process.
 type gateRig struct {
@@ -41,7 +46,7 @@ type gateRig struct {
 	t       *testing.T
 	opened  []string
 	targets []*net.TCPConn
-	records *audit.Writer
+	excused bool
 }
 
 func (r *gateRig) open(_ context.Context, d wire.Dial) (carrier.Stream, error) {
@@ -50,7 +55,7 @@ func (r *gateRig) open(_ context.Context, d wire.Dial) (carrier.Stream, error) {
 	}
 	near, far := tcpPair(r.t)
 	r.opened, r.targets = append(r.opened, d.Address), append(r.targets, far)
-	return carried{fakeStream{near}}, nil
+	return carried{fakeStream{near}, &r.excused}, nil
 }
 
 func (r *gateRig) config(text string) Config {
@@ -231,6 +236,10 @@ func TestGateNotes(t *testing.T) {
 		must(t, to.Note([]reqmeta.Pair{{Key: "step", Value: "1"}, {Key: "last", Value: "x"}}))
 		if to.Note([]reqmeta.Pair{{Key: "a b", Value: "1"}}) == nil {
 			t.Error("a key with a space is taken")
+		}
+		s.(interface{ Excuse() }).Excuse()
+		if !r.excused {
+			t.Error("the agent does not learn that its caller takes no more")
 		}
 		must(t, s.Close())
 	})
