@@ -148,8 +148,10 @@ func printCluster(w io.Writer, c admin.ClusterStatus) {
 	for _, a := range c.Agents {
 		fmt.Fprintf(w, "\nagent %s\n", a.ID)
 		if a.Connected {
-			fmt.Fprintf(w, "  peer      %s, %s, %s\n  identity  until %s\n",
-				a.Peer, a.Software, connectionsOf(a.Connections), moment(a.CertificateEnd))
+			fmt.Fprintf(w, "  peer      %s, %s, %s\n", a.Peer, a.Software, connectionsOf(a.Connections))
+			if !a.CertificateEnd.IsZero() { // an agent of konnectivity has one of its own
+				fmt.Fprintf(w, "  identity  until %s\n", moment(a.CertificateEnd))
+			}
 		}
 		if l := a.LastLoss; l != nil {
 			fmt.Fprintf(w, "  lost      %d of its connections, the last at %s: %s, %s\n", a.ConnectionsLost, moment(l.At),

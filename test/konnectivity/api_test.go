@@ -24,6 +24,7 @@ type api struct {
 	mu      sync.Mutex
 	reviews int
 	leases  map[string]map[string]any
+	slices  []any // EndpointSlices of the Service test/servers
 }
 
 // object is a part of an object in JSON.
@@ -75,6 +76,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			items = append(items, l)
 		}
 		out = map[string]any{"items": items}
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/test/endpointslices" &&
+		r.URL.Query().Get("labelSelector") == "kubernetes.io/service-name=servers":
+		out = map[string]any{"items": a.slices}
 	case r.Method == http.MethodPatch:
 		a.leases[name] = in
 	case r.Method == http.MethodDelete:

@@ -62,6 +62,8 @@ type world struct {
 	dir string
 	ca  *x509.Certificate
 	key *ecdsa.PrivateKey
+
+	gate func(server.Behind) (server.Gate, error) // of our servers
 }
 
 func newWorld(t testing.TB) *world {
@@ -108,7 +110,7 @@ func (w *world) issue(name string) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	w.must(err)
 	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost", "servers.test.svc"},
 		IPAddresses: []net.IP{net.ParseIP("127.0.0.1")}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	key := w.newKey()
@@ -177,7 +179,7 @@ func (w *world) ours(mode string, tcp bool, extra ...string) *proxy {
 	w.must(fl.Parse(args))
 	p.log = &runtest.Transcript{}
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }})
+	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }, Gate: w.gate})
 	w.must(err)
 	soft, stop := context.WithCancel(context.Background())
 	hard, kill := context.WithCancel(context.Background())

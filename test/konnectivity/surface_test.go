@@ -72,6 +72,15 @@ func TestFlags(t *testing.T) {
 					}
 				}
 			}
+			theirs := map[string]bool{}
+			for _, r := range rows {
+				theirs[r.Name] = true
+			}
+			fl.VisitAll(func(f *pflag.Flag) {
+				if !theirs[f.Name] && !strings.HasSuffix(f.Usage, "; not of the reference") {
+					t.Errorf("--%s is not of the reference, and does not say so", f.Name)
+				}
+			})
 			for _, name := range meaningless {
 				if fl.Lookup(name) == nil {
 					t.Errorf("--%s means nothing, and is no flag", name)

@@ -37,7 +37,13 @@ func (u *backendUse) counts() (written, read *splice.Counter) { return &u.in, &u
 
 func (u *backendUse) pays(s *hubStream) *quota.Account { return s.places.Start(&s.in, &s.out, nil) }
 
-func (u *backendUse) start(*hubStream) record.Start { return record.Start{Backend: u.name} }
+func (u *backendUse) start(s *hubStream) record.Start {
+	out := record.Start{Backend: u.name}
+	if by, ok := s.Stream.(interface{ Agent() string }); ok {
+		out.Agent = by.Agent()
+	}
+	return out
+}
 
 func (u *backendUse) left() { u.streams.Add(-1) }
 
@@ -123,9 +129,13 @@ func (dl *dialer) carry(
 ) (stream *hubStream, err error) {
 	t := dl.settings.Load().backends
 	name := t.Of(c.ownBackend())
-	if name == backend.Agents {
+	switch {
+	case dl.given != nil:
+		name = dl.by
+		stream, err = dl.dialGiven(ctx, c, d)
+	case name == backend.Agents:
 		stream, err = dl.dialAny(ctx, c, held, d)
-	} else {
+	default:
 		stream, err = dl.dialBackend(ctx, c.by(name), t, d)
 	}
 	dl.metrics.BackendDials.WithLabelValues(name, outcome(fault.From(err))).Inc()

@@ -39,12 +39,12 @@ func (fr *front) sparing(ln net.Listener) net.Listener {
 
 // metered wraps the listener of a frontend that does not count the connections of its
 // caller itself. A connection that gets no answer is at least recorded.
-func (fr *front) metered(p record.Party, ln net.Listener) net.Listener {
-	accounts := fr.clusters.add(p.Cluster).accounts
+func (p *parts) metered(who record.Party, ln net.Listener) net.Listener {
+	accounts := p.clusters.add(who.Cluster).accounts
 	refuse := func(conn net.Conn, f *fault.Fault) {
-		fr.record.RefusedConnection(p, conn, carrier.UnixPeer(conn), f)
+		p.record.RefusedConnection(who, conn, carrier.UnixPeer(conn), f)
 		conn.Close()
 	}
-	return quota.NewListener(ln, func() *quota.Account { return accounts.Caller(p.Caller) }, refuse,
-		func(peer wire.Peer, err error) { fr.record.RefusedWithin(p, peer, err) })
+	return quota.NewListener(ln, func() *quota.Account { return accounts.Caller(who.Caller) }, refuse,
+		func(peer wire.Peer, err error) { p.record.RefusedWithin(who, peer, err) })
 }

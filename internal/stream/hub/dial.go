@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/hub/frontend"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/record"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -27,7 +28,9 @@ import (
 // dialer opens streams for callers: here a dial is refused, or gets its agent.
 type dialer struct {
 	*parts
-	splicer *splice.Splicer // of connections to targets of ports
+	splicer *splice.Splicer   // of connections to targets of ports
+	given   frontend.DialFunc // of a Gate: what opens streams in place of agents and backends
+	by      string            // what given is
 }
 
 // Dial opens a stream to d.Address through an agent of the cluster. It fails

@@ -92,10 +92,10 @@ func (ap *api) hopThrough(s *session, q policy.Request) admin.Hop {
 }
 
 // hubHop is what the hub decides before it picks an agent.
-func (ap *api) hubHop(q policy.Request) admin.Hop {
-	q.Own = ap.own.FromAfar()
-	r := ap.access.Decide(q)
-	hop := hopOf("hub", ap.cfg.Name, r.Verdict)
+func (p *parts) hubHop(q policy.Request) admin.Hop {
+	q.Own = p.own.FromAfar()
+	r := p.access.Decide(q)
+	hop := hopOf("hub", p.cfg.Name, r.Verdict)
 	hop.Version = r.Version.String()
 	if !r.Judged {
 		hop.Why = "the hub has no policy: the agents' own lists are the policy"

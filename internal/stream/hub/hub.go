@@ -4,6 +4,7 @@ package hub
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -126,7 +127,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	}
 	h := &Hub{parts: p, reg: o.Reg, stunMetrics: telemetry.NewSTUN(o.Reg), ready: make(chan struct{})}
 	splicer := splice.New()
-	h.dials = &dialer{p, splicer}
+	h.dials = &dialer{parts: p, splicer: splicer}
 	h.agents, h.relays = &agents{p}, &relays{p}
 	h.connect = &connect{parts: p, splicer: splicer}
 	h.front = &front{parts: p, dials: h.dials, agents: h.agents, relays: h.relays, connect: h.connect, frontends: o.Extra}
@@ -136,7 +137,7 @@ func New(cfg Config, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// newParts builds what the servers share, bottom-up.
+// newParts builds what the servers share, bottom-up. Without a state there are no credentials.
 func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 	p := &parts{
 		cfg: cfg, log: o.Log, now: o.Now, since: o.Now(), trace: o.Trace, state: s, access: authz.NewTable(),
@@ -153,11 +154,15 @@ func newParts(cfg Config, o Options, s *state.Store) (*parts, error) {
 		Streams:  streamsOf(p.access),
 		SetLimit: o.Memory, Shed: func(n int) { p.metrics.Shed.Add(float64(n)) },
 	})
-	if err := p.loadState(); err != nil {
-		return nil, err
+	authentic := func([]*x509.Certificate) (id.Identity, bool) { return id.Identity{}, false }
+	if s != nil {
+		if err := p.loadState(); err != nil {
+			return nil, err
+		}
+		authentic = p.credentials.Authentic
 	}
 	p.record = record.New(record.Options{
-		Audit: o.Audit, Log: o.Log, Now: o.Now, Hub: cfg.Name, Authentic: p.credentials.Authentic,
+		Audit: o.Audit, Log: o.Log, Now: o.Now, Hub: cfg.Name, Authentic: authentic,
 		Count: func(err error) { p.metrics.Refused.WithLabelValues(outcome(fault.From(err))).Inc() },
 	})
 	p.policies = policyfile.New(policyfile.Options{
@@ -256,6 +261,9 @@ func (p *parts) readings() telemetry.HubReadings {
 		WireGuardClusters: p.ofWireGuard(wireguard.Config.Served),
 		WireGuardFree:     p.ofWireGuard(wireguard.Config.Free),
 		ClientCertificateEnd: func() float64 {
+			if p.state == nil {
+				return 0
+			}
 			certs, err := p.state.Certificates()
 			if err != nil {
 				return 0
@@ -296,60 +304,6 @@ func addrText(peer interface{ RemoteAddr() net.Addr }) string {
 		return a.String()
 	}
 	return ""
-}
-
-// Reload applies the part of a new configuration that may change while the hub runs.
-// On an error the old configuration stays in force. A mistake in a policy file that is
-// already in use is no error: its last good content stays, if there is any, and the rest
-// is applied.
-func (h *Hub) Reload(next Config) error {
-	select {
-	case <-h.ready:
-	default:
-		return fault.New(fault.CodeConfig, "the hub is still starting").Hint("reload once it is ready")
-	}
-	if fixed := fixedChanges(h.cfg, next); len(fixed) > 0 {
-		h.log.Warn("these settings change only with a restart", "settings", fixed)
-	}
-	if err := h.policies.Judge(next.policies); err != nil { // before anything is applied
-		return err
-	}
-	h.moving.Lock()
-	defer h.moving.Unlock()
-	if err := next.backends.Replaces(h.clusters.backendUses(h.settings.Load().backends)); err != nil {
-		return err
-	}
-	h.wireguard.Lock() // no cluster gets an address of a range that is going
-	defer h.wireguard.Unlock()
-	if err := h.fitWireGuard(next.wireguard); err != nil {
-		return err
-	}
-	if err := next.ports.checkOwn(h.own.FromHere()); err != nil {
-		return err
-	}
-	if err := h.sockets.Apply(&next.sockets); err != nil {
-		return err
-	}
-	before := h.clusters.memoryLimit()
-	h.clusters.bound(next.limits)
-	if h.clusters.memoryLimit() != before {
-		h.memory.Advise()
-	}
-	for _, c := range next.sockets.Clusters {
-		h.clusters.add(c.Name)
-	}
-	h.settings.Store(&next.Reloadable)
-	h.dials.judgePorts()
-	if err := h.policies.Load(); err != nil { // counted there, and shown by the status
-		h.policies.LogRefused(err, "; the rest of the configuration is in force")
-	}
-	h.policies.Moved()
-	return nil
-}
-
-// CountReload counts the outcome of a reload.
-func (h *Hub) CountReload(err error) {
-	h.metrics.Reloads.WithLabelValues(outcome(fault.From(err))).Inc()
 }
 
 // addresses lists the hosts for the hub's certificate and, if none is

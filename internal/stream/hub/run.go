@@ -139,8 +139,8 @@ func (ls listeners) close() (err error) {
 	return err
 }
 
-func (h *Hub) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
-	srv := listener.HTTP{Handler: handler, Header: limit.RequestHeader, Log: h.log, Conn: withPeer}
+func (p *parts) serveHTTP(g *run.Group, name string, ln net.Listener, handler http.Handler) {
+	srv := listener.HTTP{Handler: handler, Header: limit.RequestHeader, Log: p.log, Conn: withPeer}
 	g.Go(name, func(ctx context.Context) error { return srv.Serve(ctx, ln) })
 }
 

@@ -25,13 +25,7 @@ func (ap *api) statusOf(cluster string) admin.Status {
 		},
 		Clusters: []admin.ClusterStatus{},
 	}
-	if ap.access.Configured() {
-		st := ap.policies.Status()
-		st.Version = ap.access.Whole().String()
-		out.Policy = &st
-	}
-	memory := ap.memory.Status()
-	out.Hub.Memory = &memory
+	ap.inForce(&out)
 	stun := admin.STUN(ap.stun.Status())
 	out.Hub.STUN = &stun
 	var err error
@@ -39,10 +33,9 @@ func (ap *api) statusOf(cluster string) admin.Status {
 		out.Warnings = append(out.Warnings, err.Error())
 	}
 	for _, c := range ap.clusters.all() {
-		cs := admin.ClusterStatus{Name: c.name.String(), Policy: ap.access.Version(c.name.String()).String(),
-			Sockets: ap.sockets.Of(c.name), Agents: c.agents()}
+		cs := ap.clusterStatus(c)
+		cs.Sockets, cs.Agents = ap.sockets.Of(c.name), c.agents()
 		cs.Relay, cs.Ports = c.relay.Status(false), ap.portsOf(c)
-		cs.LimitHits, cs.Pressed = c.accounts.Hits(), c.accounts.Pressed()
 		if cs.Agents == nil {
 			cs.Agents = []admin.AgentStatus{}
 		}
@@ -60,6 +53,23 @@ func (ap *api) statusOf(cluster string) admin.Status {
 	out.Warnings = append(out.Warnings, expiring(certs, ap.now())...)
 	out.Revoked, out.RevokedMore = ap.revokedIdentities(certs, cluster)
 	return out
+}
+
+// inForce adds the policy and the memory.
+func (p *parts) inForce(out *admin.Status) {
+	if p.access.Configured() {
+		st := p.policies.Status()
+		st.Version = p.access.Whole().String()
+		out.Policy = &st
+	}
+	memory := p.memory.Status()
+	out.Hub.Memory = &memory
+}
+
+// clusterStatus is what is known of a cluster without its agents and sockets.
+func (p *parts) clusterStatus(c *cluster) admin.ClusterStatus {
+	return admin.ClusterStatus{Name: c.name.String(), Policy: p.access.Version(c.name.String()).String(),
+		LimitHits: c.accounts.Hits(), Pressed: c.accounts.Pressed()}
 }
 
 // portsOf lists the ports of a cluster.

@@ -198,7 +198,12 @@ func (s *hubStream) Watch(left func() (sends, takes bool)) {
 
 // Excuse says that the caller takes no more: what the target still sends is read to be
 // thrown away, and waits for no rate.
-func (s *hubStream) Excuse() { s.out.Excuse() }
+func (s *hubStream) Excuse() {
+	s.out.Excuse()
+	if below, ok := s.Stream.(interface{ Excuse() }); ok { // konnectivity's agents are told
+		below.Excuse()
+	}
+}
 
 // alone says that the caller is gone altogether. After the end of the target's direction
 // nobody knows: a caller that has ended its own may wait for the target to have it all.

@@ -263,6 +263,9 @@ func (p *parts) fitWireGuard(next wireguard.Config) error {
 // ofWireGuard measures the network.
 func (p *parts) ofWireGuard(count func(wireguard.Config, []wireguard.Cluster) int) func() float64 {
 	return func() float64 {
+		if p.state == nil {
+			return 0
+		}
 		all, err := p.state.WireGuard()
 		if err != nil {
 			return 0

@@ -89,11 +89,10 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").
 			Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
-	said, err := saidOf(c.ctx)
+	d, err := askedOf(c.ctx, req.protocol, req.address)
 	var target carrier.Stream
 	if err == nil {
-		target, err = dial(c.ctx, wire.Dial{Network: req.protocol, Address: req.address, Peer: peerOf(c.ctx),
-			Trace: said.Trace, TraceState: said.State, Metadata: said.Pairs})
+		target, err = dial(c.ctx, d)
 	}
 	if err != nil {
 		if c.ctx.Err() != nil {

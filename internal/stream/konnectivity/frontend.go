@@ -89,6 +89,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 				}
 				observe.Stream(MethodProxy, +1)
 				defer observe.Stream(MethodProxy, -1)
+				if len(namedTargets(s.Context())) > 0 {
+					waiting.Release()
+					return newKEPConn(s, r, f.log).serve(g, dial)
+				}
 				c := newConn(s, r, g, f.next.Add(1), f.log)
 				c.observe = observe
 				return c.serve(dial, waiting.Release)
@@ -122,6 +126,7 @@ func (f *Frontend) refuser(ln net.Listener) func(wire.Peer, error) {
 func tooMany(ctx context.Context, refuse func(wire.Peer, error), why string, most int) error {
 	full := fault.New(fault.CodeLimit, "the socket takes no more streams").Whyf(why, most).
 		Hint("find what opens so many")
-	refuse(peerOf(ctx), full)
+	who, _ := callerOf(ctx)
+	refuse(who.peer, full)
 	return explain(codes.ResourceExhausted, full)
 }

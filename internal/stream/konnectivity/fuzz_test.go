@@ -20,31 +20,45 @@ import (
 	pb "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
+	"github.com/tombolo-io/tombolo/internal/stream/packet"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // exchange writes what a caller with one dial says, frame by frame.
 func exchange(f *testing.F, packets ...*pb.Packet) []byte {
 	f.Helper()
+	messages := make([][]byte, len(packets))
+	for i, p := range packets {
+		var err error
+		if messages[i], err = proto.Marshal(p); err != nil {
+			f.Fatal(err)
+		}
+	}
+	return exchangeOf(f, nil, messages...)
+}
+
+// exchangeOf is exchange with further metadata and any messages.
+func exchangeOf(f *testing.F, more [][2]string, messages ...[]byte) []byte {
+	f.Helper()
 	var out, head bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
 	enc := hpack.NewEncoder(&head)
-	for _, h := range [][2]string{
+	for _, h := range append([][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", "/ProxyService/Proxy"}, {":authority", "x"},
 		{"content-type", "application/grpc"}, {"te", "trailers"},
-	} {
+	}, more...) {
 		enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 	}
 	err := errors.Join(fr.WriteSettings(), fr.WriteSettingsAck(),
 		fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}))
-	for i, p := range packets {
-		raw, merr := proto.Marshal(p)
+	for i, raw := range messages {
 		message := append([]byte{0, 0, 0, byte(len(raw) >> 8), byte(len(raw))}, raw...)
-		err = errors.Join(err, merr, fr.WriteData(1, i == len(packets)-1, message))
+		err = errors.Join(err, fr.WriteData(1, i == len(messages)-1, message))
 	}
 	if err := errors.Join(err, fr.WritePing(false, [8]byte{1}), fr.WriteRSTStream(1, http2.ErrCodeCancel)); err != nil {
 		f.Fatal(err)
@@ -63,6 +77,11 @@ func FuzzFrontend(f *testing.F) {
 	f.Add(exchange(f, dial, dial))
 	f.Add(exchange(f, refused, data))
 	f.Add(exchange(f, data))
+	kep := [][2]string{{headTarget, named("echo:1")}}
+	f.Add(exchangeOf(f, kep, packet.Payload{Data: []byte("hello")}.Append(nil), packet.Payload{
+		Metadata: []reqmeta.Pair{{Key: "a", Value: "b"}}}.Append(nil)))
+	f.Add(exchangeOf(f, kep, []byte{0xff}))
+	f.Add(exchangeOf(f, [][2]string{{headTarget, named("refused:1")}}))
 	f.Add([]byte(http2.ClientPreface))
 	f.Add([]byte("CONNECT x:1 HTTP/1.1\r\n\r\n"))
 

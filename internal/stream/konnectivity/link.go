@@ -27,6 +27,7 @@ type link struct {
 	stream  messages
 	observe Observer
 	atAgent bool               // this is the agent's end
+	agent   string             // its id, at the server's end
 	skips   func(*packet) bool // not nil: a control that is to be sent no more
 
 	sending sync.Mutex // held while a packet is sent

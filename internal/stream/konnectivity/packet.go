@@ -81,6 +81,9 @@ type codec struct{}
 func (codec) Name() string { return "proto" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	if p, ok := v.(*kepPayload); ok {
+		return p.encode(), nil
+	}
 	p, ok := v.(*packet)
 	if !ok {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)

@@ -4,8 +4,10 @@ package konnectivity
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
@@ -23,7 +25,7 @@ type socketCredentials struct{}
 // socketPeer is what it notes.
 type socketPeer struct {
 	credentials.CommonAuthInfo
-	peer wire.Peer
+	Caller
 }
 
 // AuthType names it for gRPC.
@@ -33,6 +35,7 @@ func (socketPeer) AuthType() string { return "unix" }
 func (socketCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	out := socketPeer{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	if c, ok := conn.(*boundedConn); ok {
+		out.Caller = CallerOf(c.Conn)
 		out.peer = c.peer
 	}
 	return conn, out, nil
@@ -86,12 +89,41 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// peerOf is who connected, as far as the kernel knows.
-func peerOf(ctx context.Context) wire.Peer {
+// callerOf is who opened a stream.
+func callerOf(ctx context.Context) (Caller, bool) {
 	if p, ok := peer.FromContext(ctx); ok {
 		if s, ok := p.AuthInfo.(socketPeer); ok {
-			return s.peer
+			return s.Caller, true
 		}
 	}
-	return wire.Peer{}
+	return Caller{}, false
+}
+
+// Caller is who is at the other end of a frontend's connection.
+type Caller struct {
+	conn net.Conn
+	peer wire.Peer
+}
+
+// CallerOf is that of a connection.
+func CallerOf(conn net.Conn) Caller { return Caller{conn, carrier.UnixPeer(conn)} }
+
+// Name puts into a dial what is known of its caller once something has come from it: over TLS the common name of its
+// certificate and its address.
+func (c Caller) Name(d *wire.Dial) {
+	d.Peer = c.peer
+	conn := c.conn
+	if through, ok := conn.(interface{ ReadThrough() net.Conn }); ok {
+		conn = through.ReadThrough()
+	}
+	secure, ok := conn.(*tls.Conn)
+	if !ok {
+		return
+	}
+	if chain := secure.ConnectionState().PeerCertificates; len(chain) > 0 {
+		d.Caller = chain[0].Subject.CommonName
+	}
+	if at, err := netip.ParseAddrPort(secure.RemoteAddr().String()); err == nil {
+		d.Source = at.Addr().Unmap().WithZone("")
+	}
 }

@@ -67,31 +67,41 @@ func newPool() mem.BufferPool {
 
 // next returns a packet, which done gives back; nil at the end.
 func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake) {
-	var header [5]byte
-	if err := r.from.ReadMessageHeader(header[:]); err != nil {
-		return nil, torn(err)
-	}
-	if header[0] != 0 {
-		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
-			Whyf("it is compressed")}
-	}
-	n := int64(binary.BigEndian.Uint32(header[1:]))
-	if bad := r.take(n, target.Load()); bad != nil {
+	raw, bad, end := r.message(target)
+	if end != nil || bad != nil {
 		return nil, bad
 	}
-	raw, err := r.from.Read(int(n))
-	if err != nil {
-		r.give()
-		return nil, torn(err)
-	}
-	defer raw.Free()
-	p := &packet{buffer: raw.MaterializeToBuffer(r.pool)}
+	p := &packet{buffer: raw}
 	if err := p.unmarshal(p.buffer.ReadOnlyData()); err != nil {
 		r.done(p)
 		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
 			Because(err)}
 	}
 	return p, nil
+}
+
+// message returns a message, which its Free and give give back; or what is wrong with it; or why there are no more,
+// io.EOF where the caller has ended the stream in order.
+func (r *receiver) message(target *atomic.Pointer[carrier.Stream]) (mem.Buffer, *mistake, error) {
+	var header [5]byte
+	if err := r.from.ReadMessageHeader(header[:]); err != nil {
+		return nil, torn(err), err
+	}
+	if header[0] != 0 {
+		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid,
+			"a konnectivity packet cannot be received").Whyf("it is compressed")}, nil
+	}
+	n := int64(binary.BigEndian.Uint32(header[1:]))
+	if bad := r.take(n, target.Load()); bad != nil {
+		return nil, bad, nil
+	}
+	raw, err := r.from.Read(int(n))
+	if err != nil {
+		r.give()
+		return nil, torn(err), err
+	}
+	defer raw.Free()
+	return raw.MaterializeToBuffer(r.pool), nil, nil
 }
 
 // torn is nil for an orderly end, and for that of the connection.

@@ -9,10 +9,21 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
+	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // trailerFault has the code of a refused dial, beside the text in DIAL_RSP. The reference's client does not read it.
 const trailerFault = "tombolo-fault"
+
+// askedOf is the dial that the caller of a stream asks for.
+func askedOf(ctx context.Context, network, address string) (wire.Dial, error) {
+	said, err := saidOf(ctx)
+	d := wire.Dial{Network: network, Address: address, Trace: said.Trace, TraceState: said.State, Metadata: said.Pairs}
+	if at, ok := callerOf(ctx); ok {
+		at.Name(&d)
+	}
+	return d, err
+}
 
 // saidOf reads what a caller says about its dial, in the metadata of its stream: the headers of a CONNECT in small
 // letters. kube-apiserver says nothing.

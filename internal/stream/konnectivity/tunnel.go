@@ -96,6 +96,7 @@ type tunnel struct {
 	ready    atomic.Bool // the agent knows the server
 	draining atomic.Bool
 	open     atomic.Int64 // connections
+	since    time.Time
 
 	asking  sync.Mutex
 	pending map[int64]*asked
@@ -113,7 +114,9 @@ type answer struct {
 }
 
 func newTunnel(a *Agents, who agentIdentity, s messages) *tunnel {
-	t := &tunnel{link: newLink(s, a.Observe, false), agents: a, who: who, pending: map[int64]*asked{}}
+	t := &tunnel{link: newLink(s, a.Observe, false), agents: a, who: who, pending: map[int64]*asked{},
+		since: time.Now()}
+	t.link.agent = who.agent
 	t.skips = func(p *packet) bool {
 		if p.kind != dialRequest {
 			return false

@@ -55,5 +55,13 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite ends our direction, or the connection where it has none.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 // ReadThrough says that its bytes are those of the connection.
 func (c *countedConn) ReadThrough() net.Conn { return c.Conn }

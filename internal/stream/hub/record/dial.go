@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/access/audit"
 	"github.com/tombolo-io/tombolo/internal/access/authz"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
@@ -48,6 +50,8 @@ type Dial struct {
 	audit    *audit.Writer
 	begun    time.Time
 	record   audit.Record
+	noting   sync.Mutex     // held while the record's metadata changes, or it is written
+	said     []reqmeta.Pair // by the caller, with the dial and since
 	progress Progress
 	up, down splice.Counter
 	once     sync.Once
@@ -55,6 +59,26 @@ type Dial struct {
 
 // Progress is how far the dial came, for its record.
 func (s *Dial) Progress() *Progress { return &s.progress }
+
+// Note keeps what the caller says about the stream while it lives. Of a key the newest value stands.
+func (s *Dial) Note(pairs []reqmeta.Pair) error {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	all := slices.Clone(s.said)
+	for _, p := range pairs {
+		i := slices.IndexFunc(all, func(old reqmeta.Pair) bool { return old.Key == p.Key })
+		if i < 0 {
+			all = append(all, p)
+			continue
+		}
+		all[i] = p
+	}
+	if err := reqmeta.Check(all); err != nil {
+		return err
+	}
+	s.said, s.record.Metadata = all, audit.MetadataOf(all)
+	return nil
+}
 
 // fail completes the record of what became no stream.
 func (s *Dial) fail(err error) {
@@ -95,6 +119,8 @@ func (s *Dial) Opened(inner Stream) carrier.Stream {
 // ended writes the record; the first reason stands.
 func (s *Dial) ended() {
 	s.once.Do(func() {
+		s.noting.Lock()
+		defer s.noting.Unlock()
 		s.record.Duration = audit.Millis(time.Since(s.begun))
 		s.record.Up, s.record.Down = s.up.Load(), s.down.Load()
 		s.record.End(nil)

@@ -31,8 +31,9 @@ func (p Party) Address() netip.Addr {
 		return netip.Addr{}
 	}
 	at, err := netip.ParseAddrPort(p.Source)
-	if err != nil {
-		return netip.Addr{}
+	if err != nil { // without a port
+		addr, _ := netip.ParseAddr(p.Source)
+		return addr.Unmap().WithZone("")
 	}
 	return at.Addr().Unmap().WithZone("")
 }
@@ -65,7 +66,7 @@ func (r *Recorder) Admit() error { return r.Audit.Admit() }
 
 // Dial begins the record of a dial.
 func (r *Recorder) Dial(p Party, d wire.Dial, begun time.Time) *Dial {
-	s := &Dial{audit: r.Audit, begun: begun, record: r.newRecord(p, d.Peer)}
+	s := &Dial{audit: r.Audit, begun: begun, record: r.newRecord(p, d.Peer), said: d.Metadata}
 	s.record.Egress, s.record.Traceparent, s.record.Asked = d.EgressType, d.Trace, d.Address
 	if d.Datagrams() {
 		s.record.Network = d.Network

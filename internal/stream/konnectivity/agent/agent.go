@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -45,11 +46,13 @@ type Agent struct {
 	splicer *splice.Splicer
 	leases  func(context.Context) (int, error) // nil: they are not counted
 	changed chan struct{}                      // a server is gone
+	service *lookup                            // nil: none; sync's alone
 
 	mu      sync.Mutex
 	servers map[string]*konnectivity.Upstream // by the id of the server
 	said    int                               // servers there are, by the newest one
 	leased  int                               // by the leases
+	listed  int                               // by the endpoints of --proxy-server-service
 	drained bool
 }
 
@@ -63,6 +66,13 @@ func New(o Options, d Deps) (*Agent, error) {
 		servers: map[string]*konnectivity.Upstream{}}
 	if _, err := a.files.Client(); err != nil {
 		return nil, err
+	}
+	var err error
+	if a.service, err = a.newLookup(); err != nil {
+		return nil, err
+	}
+	if a.service != nil && slices.Equal(a.Hosts, []string{defaultHost}) {
+		a.Hosts = nil // nobody has given it
 	}
 	if o.CountLeases {
 		count, err := a.leaseCounter()
@@ -168,7 +178,7 @@ func wanted(said, leased int, leases bool, source string) int {
 func (a *Agent) counts() (have, want int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	have, want = len(a.servers), wanted(a.said, a.leased, a.leases != nil, a.CountSource)
+	have, want = len(a.servers), max(wanted(a.said, a.leased, a.leases != nil, a.CountSource), a.listed)
 	a.metrics.Servers.Set(float64(have))
 	a.metrics.Wanted.Set(float64(want))
 	return have, want
@@ -176,10 +186,11 @@ func (a *Agent) counts() (have, want int) {
 
 // sync connects to servers until soft or ctx ends.
 func (a *Agent) sync(ctx, soft context.Context, g *run.Group) {
-	var d directory
+	d := directory{dns: net.DefaultResolver}
 	pause := a.Sync
 	for soft.Err() == nil && ctx.Err() == nil {
 		a.countLeases(ctx)
+		a.lookAtService(ctx)
 		have, want := a.counts()
 		if a.SyncForever || have < want {
 			err := a.connectOnce(ctx, g, &d)

@@ -5,8 +5,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,41 +20,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
-// place is an address of a server and the name that its certificate has.
-type place struct{ address, name string }
-
-// directory hands out the addresses of all hosts in turn: behind one name there may be several servers.
-type directory struct{ turn int }
-
-func (d *directory) next(ctx context.Context, hosts []string, port int) (place, error) {
-	var all []place
-	var failed error
-	for _, host := range hosts {
-		addrs := []string{host}
-		if net.ParseIP(host) == nil {
-			found, err := net.DefaultResolver.LookupHost(ctx, host)
-			if err != nil {
-				failed = err
-				continue
-			}
-			addrs = found
-		}
-		for _, addr := range addrs {
-			all = append(all, place{net.JoinHostPort(addr, strconv.Itoa(port)), host})
-		}
-	}
-	if len(all) == 0 {
-		return place{}, fault.New(fault.CodeHubAway, "no konnectivity server has an address").Because(failed).
-			Hint("correct --proxy-server-host")
-	}
-	d.turn++
-	return all[d.turn%len(all)], nil
-}
-
 // connectOnce opens one more tunnel. One to a server that the agent has already is closed: there may be a load balancer
 // in front of them.
 func (a *Agent) connectOnce(ctx context.Context, g *run.Group, d *directory) error {
-	at, err := d.next(ctx, a.Hosts, a.Port)
+	at, err := d.next(ctx, a.Hosts, a.Port, a.places())
 	if err != nil {
 		return err
 	}

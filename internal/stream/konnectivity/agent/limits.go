@@ -4,11 +4,16 @@ package agent
 
 import "time"
 
+// defaultHost is the reference's.
+const defaultHost = "127.0.0.1"
+
 const (
 	// keepaliveDefault finds a server that is gone within a minute; the reference's takes pings every 30 s.
 	keepaliveDefault = 35 * time.Second
 	// keepaliveTimeout is how long a ping waits for its answer.
 	keepaliveTimeout = 10 * time.Second
+	// serviceLook is how often the endpoints of servers are listed.
+	serviceLook = 10 * time.Second
 	// drainLook is how often an agent that drains looks whether it is done.
 	drainLook = 100 * time.Millisecond
 	// drainQuiet is how long an agent that drains is not used before it ends: dials arrive that servers sent before they

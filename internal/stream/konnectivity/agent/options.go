@@ -20,6 +20,7 @@ type Options struct {
 
 	Cert, Key, CA string
 	Hosts         []string // of servers
+	Service       string   // whose endpoints are servers
 	Port          int
 	ALPN          []string
 	Token         string // file
@@ -63,9 +64,11 @@ func (h *hosts) Set(s string) error {
 // Flags adds them all. getenv is for the default of --agent-id.
 func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 	o.Logs.Flags(fl)
-	o.Hosts = []string{"127.0.0.1"}
+	o.Hosts = []string{defaultHost}
 	fl.Var(&hosts{all: &o.Hosts}, "proxy-server-host",
-		"`HOST` of the server; several may be given, and all addresses of each are used")
+		"`HOST` of the server, or _service._proto.DOMAIN; may be repeated, and all addresses of each are used")
+	fl.StringVar(&o.Service, "proxy-server-service", "",
+		"`NAMESPACE/NAME[:PORT]` of a Service whose endpoints are servers too; not of the reference")
 	fl.IntVar(&o.Port, "proxy-server-port", 8091, "port of the server")
 	fl.StringVar(&o.Cert, "agent-cert", "", "`FILE` with the certificate shown to the server")
 	fl.StringVar(&o.Key, "agent-key", "", "`FILE` with the key of --agent-cert")
@@ -138,6 +141,8 @@ func (o Options) check() error {
 				Hint("--agent-identifiers takes host, ipv4, ipv6, cidr and default-route")
 		}
 	}
-	_, err = dropin.Labels(o.LeaseLabel)
+	if _, err = dropin.Labels(o.LeaseLabel); err == nil && o.Service != "" {
+		_, err = parseService(o.Service)
+	}
 	return err
 }

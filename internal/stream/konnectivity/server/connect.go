@@ -17,8 +17,10 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
+	"github.com/tombolo-io/tombolo/internal/base/reqmeta"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -36,6 +38,9 @@ type connect struct {
 func (c *connect) serve(ln net.Listener) error {
 	g := run.NewGroup(c.ctx)
 	srv := listener.HTTP{Header: limit.RequestHeader, Log: c.log,
+		Conn: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, konnectivity.CallerOf(conn))
+		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, done := g.Begin() // it is taken over, and HTTP does not wait for it
 			defer done()
@@ -56,7 +61,7 @@ func (c *connect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.open(+1)
 	defer c.open(-1)
 	// The request's context ends when the caller leaves, until its connection is taken over.
-	stream, err := c.dial(r.Context(), wire.Dial{Network: wire.NetworkTCP, Address: r.Host})
+	stream, err := c.ask(r)
 	conn, buffered, hijacked := http.NewResponseController(w).Hijack()
 	if hijacked != nil {
 		if err == nil {
@@ -77,7 +82,33 @@ func (c *connect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	conn.SetDeadline(time.Time{})
 	settle(conn, buffered.Reader, stream)
+	if w, ok := stream.(interface {
+		Watch(left func() (sends, takes bool))
+	}); ok {
+		w.Watch(splice.PeerOf(conn).Left)
+	}
 	c.splicer.Both(c.ctx, splice.Net(conn), stream, splice.Options{})
+}
+
+// callerKey is that of a konnectivity.Caller in the context of a request.
+type callerKey struct{}
+
+// ask dials what a request asks for, with what its caller says about the dial.
+func (c *connect) ask(r *http.Request) (carrier.Stream, error) {
+	header := map[string][]string{}
+	for _, name := range []string{reqmeta.HeaderMetadata, reqmeta.HeaderTraceparent, reqmeta.HeaderTracestate} {
+		header[name] = r.Header.Values(name)
+	}
+	said, err := reqmeta.Read(header)
+	if err != nil {
+		return nil, fault.New(fault.CodeRequest, "the metadata of the request is refused").Because(err)
+	}
+	d := wire.Dial{Network: wire.NetworkTCP, Address: r.Host, Trace: said.Trace, TraceState: said.State,
+		Metadata: said.Pairs}
+	if caller, ok := r.Context().Value(callerKey{}).(konnectivity.Caller); ok {
+		caller.Name(&d)
+	}
+	return c.dial(r.Context(), d)
 }
 
 // settle passes on what the caller says first, and waits for it for a moment: kube-apiserver fails a dial if bytes of
@@ -108,6 +139,10 @@ func refusal(f *fault.Fault) string {
 		status = http.StatusGatewayTimeout
 	case fault.CodeDraining:
 		status = http.StatusServiceUnavailable
+	case fault.CodePolicyDenied:
+		status = http.StatusForbidden
+	case fault.CodeLimit:
+		status = http.StatusTooManyRequests
 	case fault.CodeRequest:
 		status = http.StatusBadRequest
 	}

@@ -37,6 +37,7 @@ type Deps struct {
 	Log    *slog.Logger
 	Reg    *prometheus.Registry
 	Getenv func(string) string
+	Gate   func(Behind) (Gate, error) // nil: none
 }
 
 // Server is one.
@@ -47,6 +48,7 @@ type Server struct {
 	agents   *konnectivity.Agents
 	draining chan struct{} // closed when no more is dialled
 	leases   *leaseKeeper  // nil: there is no lease
+	gate     Gate          // nil: there is none
 
 	front, agent, health, admin net.Listener
 }
@@ -79,7 +81,10 @@ func New(o Options, d Deps) (*Server, error) {
 	}
 	s.agents = konnectivity.NewAgents(options)
 	s.metrics = newMetrics(d.Reg, s.agents, c.strategies)
-	return s, nil
+	if d.Gate != nil {
+		s.gate, err = d.Gate(s.behind())
+	}
+	return s, err
 }
 
 // keepalive is in seconds unless it was given: an agent that is gone shall not be dialled for an hour.
@@ -113,6 +118,10 @@ func (s *Server) Run(soft, hard context.Context) error {
 	})
 	if s.leases != nil {
 		g.Go("lease", s.leases.run)
+	}
+	if s.gate != nil {
+		s.gate.Bind(s.front, s.agent, s.health, s.admin)
+		g.Go("gate", s.gate.Run)
 	}
 	s.Log.Info("konnectivity server is up", "frontend", s.front.Addr().String(), "mode", s.Mode,
 		"agents", s.agent.Addr().String(), "health", s.health.Addr().String(), "admin", s.admin.Addr().String())
@@ -172,6 +181,9 @@ func (s *Server) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 	if d.Network == "" {
 		d.Network = wire.NetworkTCP
 	}
+	if s.gate != nil {
+		return s.gate.Dial(ctx, d, s.protocol(), d.Caller)
+	}
 	return s.agents.Dial(ctx, d)
 }
 
@@ -188,6 +200,7 @@ func (s *Server) serveFrontend(ctx context.Context, ln net.Listener) error {
 		}
 		ln = tls.NewListener(below{ln}, secure)
 	}
+	ln = s.gated(ln)
 	if s.Mode == ModeGRPC {
 		f := konnectivity.New(s.Log)
 		f.Observe, f.Keepalive = observer{s}, s.FrontendKeepalive
