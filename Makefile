@@ -164,8 +164,9 @@ bench-go: ## The benchmarks of single packages, BENCHTIME (1s) each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
 
 .PHONY: bench-program
-bench-program:
+bench-program: build
 	@tools/deps bench || echo 'the lines that need HAProxy, nginx and OpenVPN are skipped'
+	@go run -buildvcs=false ./test/kube/tools/build konnectivity >/dev/null || echo 'the lines that need konnectivity are skipped'
 	@mkdir -p bin
 	@go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/bench ./test/bench
 

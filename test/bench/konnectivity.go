@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tombolo-io/tombolo/test/kube/tools"
@@ -78,7 +79,7 @@ func egressIdle() measurement {
 		sample: func(ctx context.Context, b *bench, c *crew, s sample) (values, error) {
 			look := func() (used, resident float64, err error) {
 				if err = pause(ctx, idleFor); err == nil {
-					used, resident, err = c.outsideMemory(ctx)
+					used, resident, err = c.outsideMemory(ctx, s.profile)
 				}
 				return used, resident, err
 			}
@@ -185,7 +186,7 @@ func (b *bench) startEgress(ctx context.Context, c *crew, which, mode string) (s
 			return "", err
 		}
 	}
-	c.seen = []program{{admin: ports[2], metrics: ports[1]}, {admin: ports[4], metrics: ports[3]}}
+	c.seen = []program{{"server", ports[2], ports[1]}, {"agent", ports[4], ports[3]}}
 	if err := awaitOK(ctx, ports[1], "/readyz"); err != nil {
 		said, _ := os.ReadFile(at("server.log"))
 		more, _ := os.ReadFile(at("agent.log"))
@@ -195,14 +196,39 @@ func (b *bench) startEgress(ctx context.Context, c *crew, which, mode string) (s
 }
 
 // program is the ports of a program that is no role of ours.
-type program struct{ admin, metrics int }
+type program struct {
+	name           string
+	admin, metrics int
+}
+
+// profileOutside has the programs with ports profile themselves for a second; the result waits for that.
+func (c *crew) profileOutside(ctx context.Context, path string) (wait func() error) {
+	if path == "" || len(c.seen) == 0 {
+		return func() error { return nil }
+	}
+	errs := make([]error, len(c.seen))
+	var wg sync.WaitGroup
+	for i, p := range c.seen {
+		wg.Go(func() {
+			text, err := fetch(ctx, p.admin, "/debug/pprof/profile?seconds=1")
+			errs[i] = errors.Join(err, os.WriteFile(path+"-"+p.name+".cpu.pprof", []byte(text), 0o600))
+		})
+	}
+	return func() error { wg.Wait(); return errors.Join(errs...) }
+}
 
 // outsideMemory collects garbage in each program, and adds up the spans of heaps and stacks in use, and what lies in
 // the machine's memory.
-func (c *crew) outsideMemory(ctx context.Context) (used, resident float64, err error) {
+func (c *crew) outsideMemory(ctx context.Context, profile string) (used, resident float64, err error) {
 	for _, p := range c.seen {
+		var heap string
 		for range 3 { // a sync.Pool lets go after two collections
-			if _, err := fetch(ctx, p.admin, "/debug/pprof/heap?gc=1"); err != nil {
+			if heap, err = fetch(ctx, p.admin, "/debug/pprof/heap?gc=1"); err != nil {
+				return 0, 0, err
+			}
+		}
+		if profile != "" {
+			if err := os.WriteFile(profile+"-"+p.name+".heap.pprof", []byte(heap), 0o600); err != nil {
 				return 0, 0, err
 			}
 		}

@@ -29,15 +29,15 @@ type crew struct {
 }
 
 func (c *crew) stop() {
-	for _, p := range c.outside {
-		p.Kill()
-		<-p.Done()
-	}
 	for _, p := range c.all {
 		p.End()
 	}
 	for _, p := range c.all {
 		p.Wait()
+	}
+	for _, p := range c.outside { // last: the load would complain
+		p.Kill()
+		<-p.Done()
 	}
 }
 
@@ -93,8 +93,9 @@ func (c *crew) measure(ctx context.Context, profile string, body func() error) (
 	if err := c.each(ctx, opBegin, begin, nil); err != nil {
 		return reading{}, err
 	}
+	profiled := c.profileOutside(ctx, profile)
 	doorBegan, doorErr := c.doorTime()
-	bodyErr := body()
+	bodyErr := errors.Join(body(), profiled())
 	doorEnded, err := c.doorTime()
 	bodyErr = errors.Join(bodyErr, doorErr, err)
 	results := make([]usage, len(c.counted))

@@ -61,7 +61,7 @@ func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog
 	return &conn{
 		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
 		observe: unobserved{}, dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
-		sent: newSent(),
+		sent: newSent(r.pool),
 	}
 }
 
