@@ -124,6 +124,8 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 func (c *conn) send(p *packet) error {
 	p.by = c.sent
 	c.observe.Packet(ToClient, p.kind)
+	begin := time.Now()
+	defer func() { c.observe.Wrote(time.Since(begin)) }()
 	return c.stream.SendMsg(p)
 }
 

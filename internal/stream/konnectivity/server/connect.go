@@ -28,6 +28,7 @@ type connect struct {
 	dial    func(context.Context, wire.Dial) (carrier.Stream, error)
 	splicer *splice.Splicer
 	open    func(change int)
+	wrote   func(took time.Duration) // to a caller
 	log     *slog.Logger
 	ctx     context.Context // ends every connection
 }
@@ -90,8 +91,30 @@ func (c *connect) accept(w http.ResponseWriter, r *http.Request) (carry func()) 
 	return func() {
 		defer c.open(-1)
 		settle(conn, early, stream)
-		c.splicer.Both(c.ctx, splice.Net(conn), stream, splice.Options{})
+		c.splicer.Both(c.ctx, splice.Net(conn), timed{stream, c.wrote}, splice.Options{})
 	}
+}
+
+// timed is a target that says how long each write to its caller takes.
+type timed struct {
+	carrier.Stream
+	wrote func(took time.Duration)
+}
+
+// CopyTo implements carrier.Stream.
+func (t timed) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {
+	return t.Stream.CopyTo(timedWriter{dst, t.wrote}, moved)
+}
+
+type timedWriter struct {
+	to    io.Writer
+	wrote func(took time.Duration)
+}
+
+func (w timedWriter) Write(b []byte) (int, error) {
+	begin := time.Now()
+	defer func() { w.wrote(time.Since(begin)) }()
+	return w.to.Write(b)
 }
 
 // settle passes on what the caller says first, and waits for it for a moment: kube-apiserver fails a dial if bytes of
