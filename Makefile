@@ -124,11 +124,11 @@ chaos: build ## Let everything go wrong under load and check every byte (CHAOS=2
 ##@ Measure
 
 .PHONY: bench
-bench: bench-program ## Measure the data path beside TLS, yamux, relays and front doors, 37 minutes (PROFILE=1, COMPARE=FILE)
+bench: bench-program ## Measure the data path beside TLS, yamux, relays and front doors, 42 minutes (PROFILE=1, COMPARE=FILE)
 	@exec bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-program ## The targets only, a line each, 8 minutes; fails when one is short
+bench-quick: bench-program ## The targets only, a line each, 9 minutes; fails when one is short
 	@exec bin/bench -quick $(BENCH_ARGS)
 
 .PHONY: bench-mesh
