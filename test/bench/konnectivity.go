@@ -58,7 +58,7 @@ func throughKonnectivity() (out []measurement) {
 func onKonnectivity(m measurement, name, mode string) measurement {
 	m.name, m.about = name, "konnectivity, "+mode+" over a unix socket: "+m.about
 	m.transports, m.family, m.against = egresses(), familyEgress, egressReference
-	m.unless = noEgress
+	m.unless, m.wedges = noEgress, true // a tunnel of the reference can stand still under load
 	m.crew = func(ctx context.Context, b *bench, which string) (*crew, error) { return b.egress(ctx, which, mode) }
 	return m
 }
@@ -149,7 +149,13 @@ func (b *bench) egress(ctx context.Context, which, mode string) (c *crew, err er
 	if err = c.load.Call(ctx, opStart, 0, entry, nil); err != nil {
 		return c, err
 	}
-	return c, b.warmChain(ctx, c)
+	if err := c.load.Call(ctx, opBulk, 0, bulkArgs{Down: 1}, nil); err != nil { // more may wedge the reference
+		return c, err
+	}
+	if err := pause(ctx, b.settle()); err != nil {
+		return c, err
+	}
+	return c, c.halt(ctx)
 }
 
 // startEgress starts server and agent, and returns the server's socket once it has its agent.
