@@ -49,6 +49,7 @@ type measurement struct {
 	fresh bool
 	// unless says why it cannot be measured here, or nil.
 	unless func(*bench) error
+	wedges bool // something that is compared may stand still for good
 	rounds int  // where the command line says nothing; 0: as many as the run
 	busy   bool // processes that are not counted work for it
 	crew   func(ctx context.Context, b *bench, transport string) (*crew, error)
@@ -229,7 +230,14 @@ func (b *bench) measureAll(ctx context.Context, m measurement) error {
 			for i := range m.transports {
 				name := m.transports[(i+round)%len(m.transports)]
 				s := sample{measurement: m.name, variant: variant, transport: name, round: round}
-				if err := b.one(ctx, m, crews[name], s); err != nil {
+				err := b.one(ctx, m, crews[name], s)
+				for tries := 0; err != nil && m.wedges && tries < mostWedges; tries++ {
+					b.say("%-12s %s stands still, and is started again: %v", m.name, name, err)
+					if err = b.restart(ctx, m, name, crews); err == nil {
+						err = b.one(ctx, m, crews[name], s)
+					}
+				}
+				if err != nil {
 					return fmt.Errorf("%s %s, round %d: %w", name, variant, round+1, err)
 				}
 			}
@@ -238,6 +246,22 @@ func (b *bench) measureAll(ctx context.Context, m measurement) error {
 	}
 	b.warnOfOthers(m)
 	return nil
+}
+
+// mostWedges bounds how often a sample is taken again.
+const mostWedges = 3
+
+// restart starts the processes of a transport again.
+func (b *bench) restart(ctx context.Context, m measurement, name string, crews map[string]*crew) error {
+	if m.fresh {
+		return nil
+	}
+	crews[name].stop()
+	c, err := m.crew(ctx, b, name)
+	if err == nil {
+		crews[name] = c
+	}
+	return err
 }
 
 // warnOfOthers says when something else kept the machine busy. Kernel threads

@@ -9,8 +9,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"math/big"
+	"net"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -39,7 +43,8 @@ func newCredentials(now time.Time) (*credentials, error) {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "end"}, DNSNames: []string{serverName},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
@@ -72,6 +77,26 @@ func (c *credentials) tls() (*tls.Config, error) {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{c.Cert}, PrivateKey: key}},
 		RootCAs:      roots, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
 	}, nil
+}
+
+// The files of credentials.
+const (
+	caFile   = "ca.crt"
+	certFile = "end.crt"
+	keyFile  = "end.key"
+)
+
+// write leaves files for programs that are no roles of ours.
+func (c *credentials) write(dir string) error {
+	var all error
+	for name, block := range map[string]pem.Block{
+		caFile:   {Type: "CERTIFICATE", Bytes: c.CA},
+		certFile: {Type: "CERTIFICATE", Bytes: c.Cert},
+		keyFile:  {Type: "EC PRIVATE KEY", Bytes: c.Key},
+	} {
+		all = errors.Join(all, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&block), 0o600))
+	}
+	return all
 }
 
 // errCipher says that the machine is not one that the figures are meant for.

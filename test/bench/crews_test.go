@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
@@ -260,6 +261,33 @@ func TestDoors(t *testing.T) {
 	}
 	defer c.stop()
 	takeSample(t, b, c, sample{measurement: "edgeshakes", variant: "4", transport: doorEdge}, p50, p99, doorPerOpen)
+}
+
+// TestEgresses carries streams through each pair of a konnectivity server and an agent, in each mode.
+func TestEgresses(t *testing.T) {
+	b := testBench(t)
+	b.tombolo = runtest.Program(t)
+	if err := noEgress(b); err != nil {
+		t.Fatal(err)
+	}
+	for mode, names := range map[string][3]string{
+		modeGRPC: {"konn1", "konnping", "konnopens"}, modeConnect: {"konnc1", "konncping", "konncopens"},
+	} {
+		for _, which := range egresses() {
+			c, err := b.egress(t.Context(), which, mode)
+			if err != nil {
+				t.Errorf("%s, %s: %v", which, mode, err)
+				continue
+			}
+			takeSample(t, b, c, sample{measurement: names[0], variant: down, transport: which}, rate, doorCost)
+			takeSample(t, b, c, sample{measurement: names[1], variant: "idle", transport: which}, p50)
+			takeSample(t, b, c, sample{measurement: names[2], variant: "32", transport: which}, perSecond, doorPerOpen)
+			if used, resident, err := c.outsideMemory(t.Context(), ""); err != nil || used <= 0 || resident <= used {
+				t.Errorf("%s, %s: %v bytes in use, %v in memory, %v", which, mode, used, resident, err)
+			}
+			c.stop()
+		}
+	}
 }
 
 // TestTables asks for decisions and changes; each of the decisions is checked on the way.

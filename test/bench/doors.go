@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/roles"
 )
 
@@ -104,7 +103,7 @@ func (b *bench) openDoor(ctx context.Context, c *crew, listen, upstreams []strin
 		if c.door, err = c.spawn(b.lab.Here(), roleEdge, "edge"); err != nil {
 			return err
 		}
-		c.doors = c.door.Pid
+		c.doors = append(c.doors, c.door.Pid)
 		err = c.door.Call(ctx, opStart, 0, edgeArgs{Dir: dir, Listen: listen, Name: serverName, Upstreams: upstreams}, nil)
 	case doorHAProxy:
 		err = b.runDoor(c, dir, haproxyConfig(listen, upstreams), "haproxy", "-db", "-f")
@@ -131,17 +130,22 @@ func (b *bench) runDoor(c *crew, dir, config, program string, args ...string) er
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	cmd := exec.Command(program, append(args, path)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	return b.runOutside(c, filepath.Join(dir, "log"), cmd)
+}
+
+// runOutside starts a program that is no role of ours, with its log in a file.
+func (b *bench) runOutside(c *crew, logFile string, cmd *exec.Cmd) error {
+	log, err := os.Create(logFile)
 	if err != nil {
 		return err
 	}
 	defer log.Close() // the child has its own
-	cmd := exec.Command(program, append(args, path)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-	c.outside, err = b.lab.Here().Start(cmd)
+	p, err := b.lab.Here().Start(cmd)
 	if err == nil {
-		c.doors = c.outside.Pid
+		c.outside, c.doors = append(c.outside, p), append(c.doors, p.Pid)
 	}
 	return err
 }
@@ -196,12 +200,17 @@ func nginxConfig(dir string, listen, upstreams []string) string {
 	return s.String()
 }
 
-// doorTime is the processor time that the crew's door and its workers have had so far.
-func (c *crew) doorTime() (time.Duration, error) {
-	if c.doors == nil {
-		return 0, nil
+// doorTime is the processor time that the crew's doors and their workers have had so far.
+func (c *crew) doorTime() (sum time.Duration, err error) {
+	for _, door := range c.doors {
+		one, oneErr := familyTime(door())
+		sum, err = sum+one, errors.Join(err, oneErr)
 	}
-	pid := c.doors()
+	return sum, err
+}
+
+// familyTime is that of a process and its children.
+func familyTime(pid int) (time.Duration, error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return 0, err
@@ -216,12 +225,4 @@ func (c *crew) doorTime() (time.Duration, error) {
 		sum, err = sum+more, errors.Join(err, oneErr)
 	}
 	return sum, err
-}
-
-// stopOutside ends a door that is no role of ours.
-func stopOutside(p *lab.Process) {
-	if p != nil {
-		p.Kill()
-		<-p.Done()
-	}
 }

@@ -23,15 +23,19 @@ func edgeBulk() measurement {
 	return measurement{
 		name: "edgebulk", about: "8 streams through a front door that routes by server name", transports: doors(),
 		family: familyDoors, variants: []string{down, up}, main: rate, against: doorHAProxy, unless: noDoors,
-		crew: behindDoor(kindHello),
-		sample: func(ctx context.Context, b *bench, c *crew, s sample) (values, error) {
-			r, err := b.flow(ctx, c, streams(s.variant, 8), s.profile, func() error { return pause(ctx, b.window) })
-			if err != nil {
-				return nil, err
-			}
-			gb := float64(r.load.Received+r.far.Received) / 1e9
-			return values{rate: r.rate(), cost: r.cost(), doorCost: r.door.Seconds() / gb}, nil
-		},
+		crew: behindDoor(kindHello), sample: sampleDoorBulk(8),
+	}
+}
+
+// sampleDoorBulk carries bytes in n streams, and tells the CPU of the door from that of all.
+func sampleDoorBulk(n int) func(context.Context, *bench, *crew, sample) (values, error) {
+	return func(ctx context.Context, b *bench, c *crew, s sample) (values, error) {
+		r, err := b.flow(ctx, c, streams(s.variant, n), s.profile, func() error { return pause(ctx, b.window) })
+		if err != nil {
+			return nil, err
+		}
+		gb := float64(r.load.Received+r.far.Received) / 1e9
+		return values{rate: r.rate(), cost: r.cost(), doorCost: r.door.Seconds() / gb}, nil
 	}
 }
 

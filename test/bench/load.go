@@ -161,9 +161,8 @@ func (l *load) halt() {
 	running := l.running
 	l.running = nil
 	l.mu.Unlock()
-	for _, s := range running {
-		s.abort()
-	}
+	// At once: the konnectivity client waits for up to 10 s where a tunnel does not answer.
+	roles.InParallel(len(running), len(running), func(i int) error { running[i].abort(); return nil })
 	l.copies.Wait()
 }
 

@@ -82,6 +82,7 @@ type options struct {
 	out        string
 	profile    bool
 	compare    string
+	tombolo    string // the program
 }
 
 func parseOptions(args []string) (options, error) {
@@ -92,7 +93,7 @@ func parseOptions(args []string) (options, error) {
 	f.StringVar(&only, "only", "", "measure only these, with commas (default all): "+strings.Join(names(), ","))
 	f.StringVar(&transports, "transports", "", "measure only on these, with commas: tcp, tls, muxN, yamuxN; for end to end: "+
 		strings.Join(chains(), ", ")+"; for the edge: "+strings.Join(doors(), ", ")+
-		"; for routed mode: "+strings.Join(ways(), ", "))
+		"; for routed mode: "+strings.Join(ways(), ", ")+"; for konnectivity: "+strings.Join(egresses(), ", "))
 	f.IntVar(&o.rounds, "rounds", 0, "rounds; default 6, in the quick run 5")
 	f.Float64Var(&seconds, "seconds", 0, "length of a measured window; default 1, in the quick run 0.5")
 	f.IntVar(&o.lanes, "lanes", defaultLanes(), "connections of the mux in the lines of the quick run")
@@ -100,6 +101,7 @@ func parseOptions(args []string) (options, error) {
 	f.StringVar(&o.out, "out", "bench-out", "folder of results.jsonl and of profiles")
 	f.BoolVar(&o.profile, "profile", false, "leave a CPU and an allocation profile of each process and window in -out")
 	f.StringVar(&o.compare, "compare", "", "compare with this results.jsonl of an earlier run (benchstat)")
+	f.StringVar(&o.tombolo, "tombolo", "bin/tombolo", "the program whose konnectivity server and agent are measured")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

@@ -25,7 +25,7 @@ func measurements() []measurement {
 		narrowPath("narrowfifo", "one queue for all connections", false),
 		lossy(),
 	}
-	return append(slices.Concat(all, endToEnd(), atTheEdge()), routed())
+	return append(slices.Concat(all, endToEnd(), atTheEdge(), throughKonnectivity()), routed())
 }
 
 // family is a kind of what is compared.
@@ -36,6 +36,7 @@ const (
 	familyChains     family = "chains"
 	familyDoors      family = "doors"
 	familyWays       family = "ways"
+	familyEgress     family = "egress"
 )
 
 func familyOf(name string) family {
@@ -46,6 +47,8 @@ func familyOf(name string) family {
 		return familyDoors
 	case slices.Contains(ways(), name):
 		return familyWays
+	case slices.Contains(egresses(), name):
+		return familyEgress
 	}
 	return familyTransports
 }
@@ -218,5 +221,9 @@ func sampleOpens(ctx context.Context, b *bench, c *crew, s sample) (values, erro
 	if o.Streams == 0 {
 		return nil, fmt.Errorf("%w in %v", errNothing, b.window)
 	}
-	return values{perSecond: float64(o.Streams) / o.Wall.Seconds(), cpuPerOpen: float64(r.cpu.Microseconds()) / float64(o.Streams)}, nil
+	v := values{perSecond: float64(o.Streams) / o.Wall.Seconds(), cpuPerOpen: float64(r.cpu.Microseconds()) / float64(o.Streams)}
+	if r.door > 0 {
+		v[doorPerOpen] = float64(r.door.Microseconds()) / float64(o.Streams)
+	}
+	return v, nil
 }

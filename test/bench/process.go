@@ -22,18 +22,22 @@ type crew struct {
 	serve   *roles.Process // the far end of the streams
 	counts  *roles.Process // knows how many connections a tunnel has; nil: there is none
 	door    *roles.Process // the edge, or its tables; nil: there is none
-	outside *lab.Process   // a front door that is no role of ours; nil: there is none
-	doors   func() int     // the process of either; nil: there is none
+	outside []*lab.Process // front doors, or other programs, that are no roles of ours
+	doors   []func() int   // the processes of either
+	seen    []program      // the ports of those outside that have some
 	foreign float64        // cores that others kept busy in the last window
 }
 
 func (c *crew) stop() {
-	stopOutside(c.outside)
 	for _, p := range c.all {
 		p.End()
 	}
 	for _, p := range c.all {
 		p.Wait()
+	}
+	for _, p := range c.outside { // last: the load would complain
+		p.Kill()
+		<-p.Done()
 	}
 }
 
@@ -58,7 +62,7 @@ func (c *crew) each(ctx context.Context, op string, args func(*roles.Process) an
 type reading struct {
 	wall time.Duration // of the load's process
 	cpu  time.Duration // of all
-	door time.Duration // of the front door alone
+	door time.Duration // of the front door, or of server and agent, alone
 	load usage
 	far  usage
 }
@@ -89,8 +93,9 @@ func (c *crew) measure(ctx context.Context, profile string, body func() error) (
 	if err := c.each(ctx, opBegin, begin, nil); err != nil {
 		return reading{}, err
 	}
+	profiled := c.profileOutside(ctx, profile)
 	doorBegan, doorErr := c.doorTime()
-	bodyErr := body()
+	bodyErr := errors.Join(body(), profiled())
 	doorEnded, err := c.doorTime()
 	bodyErr = errors.Join(bodyErr, doorErr, err)
 	results := make([]usage, len(c.counted))
@@ -98,7 +103,7 @@ func (c *crew) measure(ctx context.Context, profile string, body func() error) (
 		return reading{}, err
 	}
 	r := reading{door: doorEnded - doorBegan}
-	if c.outside != nil {
+	if len(c.outside) > 0 {
 		r.cpu = r.door
 	}
 	for i, p := range c.counted {

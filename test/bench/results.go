@@ -54,6 +54,9 @@ const (
 	changeTime     metric = "changeTime"
 
 	routeBytes metric = "routeBytes"
+
+	idleBytes    metric = "idleBytes"
+	idleResident metric = "idleResident"
 )
 
 // unit says how a metric is written, and which way is better.
@@ -79,13 +82,14 @@ func units() map[metric]unit {
 		doorFiles:  {name: "edge-files", lower: true}, doorGoroutines: {name: "edge-goroutines", quiet: true},
 		decisions: {name: "decisions/s"}, entryBytes: {name: "entry-B", lower: true}, changeTime: {name: "change-us", lower: true},
 		routeBytes: {name: "route-B", lower: true},
+		idleBytes:  {name: "idle-B", lower: true}, idleResident: {name: "idle-rss-B", lower: true},
 	}
 }
 
 // order is the order of columns.
 func order() []metric {
 	return []metric{kept, rate, windowShare, cost, doorCost, p50, p99, perSecond, cpuPerOpen, doorPerOpen,
-		doorBytes, doorLive, doorStacks, doorFiles, doorGoroutines, decisions, entryBytes, changeTime, routeBytes,
+		doorBytes, doorLive, doorStacks, doorFiles, doorGoroutines, decisions, entryBytes, changeTime, routeBytes, idleBytes, idleResident,
 		hubBytes, agentBytes, hubLive, agentLive, hubGoroutines, agentGoroutines, connections, others}
 }
 

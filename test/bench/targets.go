@@ -119,6 +119,13 @@ func targets(lanes int) []target {
 			of: key{"edgechange", "100000", doorEdge}, to: key{"edgechange", "1000", doorEdge}, m: changeTime}}},
 		{"routed mode, one stream, rate", "of a CONNECT", 0.35, 0.5, false, both("route", wayRouted, wayConnect, rate)},
 		{"routed mode, one stream, rate", "of OpenVPN", 3, 0, false, both("route", wayRouted, wayOpenVPN, rate)},
+		{"konnectivity, dials per second", "of the reference", 0.9, 1.8, false, append(
+			against("konnopens", egressDropIn, egressReference, perSecond, "32"),
+			against("konncopens", egressDropIn, egressReference, perSecond, "32")...)},
+		{"konnectivity, one stream, CPU per GB of server and agent", "of the reference", 0.7, 0.4, true,
+			both("konn1", egressDropIn, egressReference, doorCost)},
+		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.5, 0, true,
+			against("konncmem", egressDropIn, egressReference, idleBytes, "1000")},
 		{"routed mode, memory of an idle connection", "KiB", 40, 0, true, []figure{{
 			of: key{"route", "idle", wayRouted}, m: routeBytes, divided: 1024}}},
 	}
@@ -248,8 +255,8 @@ func quickPlan(lanes int) map[string]quickly {
 	// sleeps, and where the value is close to the target, chance shall not decide.
 	for name, rounds := range map[string]int{
 		"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2,
-		"memtunnels": 1, "edgepolicy": 1, "edgechange": 1, "route": 3,
-		"ping": 9, "e2eping": 9, "bulk16": 15, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
+		"memtunnels": 1, "konncmem": 1, "edgepolicy": 1, "edgechange": 1, "route": 3,
+		"ping": 9, "e2eping": 9, "konnopens": 9, "konncopens": 9, "bulk16": 15, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
 	} {
 		q := plan[name]
 		q.rounds = rounds

@@ -43,13 +43,16 @@ import (
 const bound = runtest.Patience
 
 // program is the reference's.
-func program(t testing.TB) string {
+func program(t testing.TB) string { return built(t, tools.Reference) }
+
+// built is one of the programs in the modules below this package.
+func built(t testing.TB, name string) string {
 	t.Helper()
 	repo, err := tools.Repo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := tools.EnsureReference(t.Context(), repo, func(line string) { t.Log(line) })
+	path, err := tools.EnsureKonnectivity(t.Context(), repo, name, func(line string) { t.Log(line) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +206,19 @@ func (w *world) ours(mode string, tcp bool, extra ...string) *proxy {
 // theirs starts the reference's server.
 func (w *world) theirs(mode string, tcp bool, extra ...string) *proxy {
 	w.Helper()
+	return w.theirsOf(tools.Reference, mode, tcp, extra)
+}
+
+// theirOld starts that of an older version.
+func (w *world) theirOld(mode string, tcp bool, extra ...string) *proxy {
+	w.Helper()
+	return w.theirsOf(tools.ReferenceOld, mode, tcp, extra)
+}
+
+func (w *world) theirsOf(version, mode string, tcp bool, extra []string) *proxy {
+	w.Helper()
 	p, args := w.prepare(mode, tcp, extra)
-	p.process = runtest.Start(w, exec.Command(program(w), append([]string{"server"}, args...)...))
+	p.process = runtest.Start(w, exec.Command(built(w, version), append([]string{"server"}, args...)...))
 	p.up()
 	return p
 }
@@ -258,9 +272,20 @@ type startAgent = func(w *world, port int, extra ...string) *agentOf
 
 func theirAgent(w *world, port int, extra ...string) *agentOf {
 	w.Helper()
+	return theirAgentOf(w, tools.Reference, port, extra)
+}
+
+// theirOldAgent is one of an older version.
+func theirOldAgent(w *world, port int, extra ...string) *agentOf {
+	w.Helper()
+	return theirAgentOf(w, tools.ReferenceOld, port, extra)
+}
+
+func theirAgentOf(w *world, version string, port int, extra []string) *agentOf {
+	w.Helper()
 	health, admin, args := w.agentFlags(port, extra)
 	return &agentOf{w: w, health: health, admin: admin,
-		process: runtest.Start(w, exec.Command(program(w), append([]string{"agent"}, args...)...))}
+		process: runtest.Start(w, exec.Command(built(w, version), append([]string{"agent"}, args...)...))}
 }
 
 func ourAgent(w *world, port int, extra ...string) *agentOf {

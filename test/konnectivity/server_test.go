@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,10 @@ func TestFleets(t *testing.T) {
 		eventually(w, "no dial is under way", func() bool {
 			return metric(p.healthPort, "konnectivity_network_proxy_server_pending_backend_dials") == "0"
 		})
+		const writes = "konnectivity_network_proxy_server_frontend_write_duration_seconds_count"
+		if n, err := strconv.Atoi(metric(p.healthPort, writes)); err != nil || n < 6 {
+			w.Errorf("%s is %d (%v), after two packets of each of three connections", writes, n, err)
+		}
 		ctx, cancel := context.WithTimeout(w.Context(), bound)
 		defer cancel()
 		_, err := p.dial(ctx, fmt.Sprintf("127.0.0.1:%d", w.ports(1)[0]))

@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
@@ -62,8 +63,11 @@ func NewAgents(o AgentsOptions) *Agents {
 // Serve accepts agents on ln until ctx ends; it owns ln.
 func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 	g := run.NewGroup(ctx)
+	pool := newPool()
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{}),
+		grpc.ForceServerCodecV2(newCodec(pool)),
+		experimental.BufferPool(pool),
+		grpc.WriteBufferSize(linkWrite), grpc.ReadBufferSize(linkRead), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(limit.Handshake),
 		grpc.MaxHeaderListSize(limit.RequestHeader),
 		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),

@@ -61,7 +61,7 @@ func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog
 	return &conn{
 		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
 		observe: unobserved{}, dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
-		sent: newSent(),
+		sent: newSent(r.pool),
 	}
 }
 
@@ -123,6 +123,8 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 func (c *conn) send(p *packet) error {
 	p.by = c.sent
 	c.observe.Packet(ToClient, p.kind)
+	begin := time.Now()
+	defer func() { c.observe.Wrote(time.Since(begin)) }()
 	return c.stream.SendMsg(p)
 }
 

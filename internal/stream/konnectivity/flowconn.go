@@ -8,14 +8,12 @@ import (
 	"net"
 	"time"
 
-	"google.golang.org/grpc/mem"
-
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // CopyFrom implements carrier.Stream.
 func (f *flow) CopyFrom(src io.Reader, moved func(n int)) (srcErr, err error) {
-	pool := mem.DefaultBufferPool()
+	pool := f.link.pool
 	var buf *[]byte
 	give := func() {
 		if buf != nil {

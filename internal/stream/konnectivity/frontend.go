@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 
@@ -57,7 +58,9 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 		observe = unobserved{}
 	}
 	srv := grpc.NewServer(
-		grpc.ForceServerCodecV2(codec{}),
+		grpc.ForceServerCodecV2(newCodec(f.pool)),
+		experimental.BufferPool(f.pool),
+		grpc.WriteBufferSize(frontWrite), grpc.SharedWriteBuffer(true),
 		grpc.Creds(socketCredentials{}),
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),

@@ -83,7 +83,7 @@ func targetOf(named []string) (string, error) {
 
 func newKEPConn(s grpc.ServerStream, r *receiver, log *slog.Logger) *kepConn {
 	ctx, cancel := context.WithCancel(s.Context())
-	return &kepConn{stream: s, receiver: r, log: log, ctx: ctx, cancel: cancel, sent: newSent()}
+	return &kepConn{stream: s, receiver: r, log: log, ctx: ctx, cancel: cancel, sent: newSent(r.pool)}
 }
 
 // serve carries one connection.

@@ -24,6 +24,11 @@ const (
 	// konnectivityStall is how long a target takes nothing, or a stream whose caller has
 	// closed it does not end, until its window is charged.
 	konnectivityStall = limit.MemoryLook
+	// frontWrite is what a caller's connection collects for one write: a packet of data.
+	frontWrite = 64 << 10
+	// linkWrite is what a link collects for one write: some packets of data. linkRead is none,
+	// since TLS has a buffer of its own.
+	linkWrite, linkRead = 128 << 10, 0
 	// konnectivityQueue bounds what one connection of a tunnel holds that is not taken.
 	konnectivityQueue = 1 << 20
 	// queueEntry is what a packet costs beside its payload.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
 
@@ -29,6 +31,7 @@ type link struct {
 	atAgent bool               // this is the agent's end
 	agent   string             // its id, at the server's end
 	skips   func(*packet) bool // not nil: a control that is to be sent no more
+	pool    mem.BufferPool     // of what is read to be sent
 
 	sending sync.Mutex // held while a packet is sent
 	wake    chan struct{}
@@ -45,7 +48,7 @@ func newLink(stream messages, observe Observer, atAgent bool) *link {
 		observe = unobserved{}
 	}
 	return &link{stream: stream, observe: observe, atAgent: atAgent, wake: make(chan struct{}, 1),
-		done: make(chan struct{}), flows: map[int64]*flow{}}
+		done: make(chan struct{}), flows: map[int64]*flow{}, pool: newPool()}
 }
 
 // receive hands each packet to handle until the stream or the link ends.

@@ -38,6 +38,8 @@ type PacketObserver interface {
 	Packet(segment Segment, kind PacketType)
 	// Failed is called when a stream fails; kind is below 0 where it was not at a packet.
 	Failed(segment Segment, kind PacketType, err error)
+	// Wrote is called for each packet, or other write, to a caller, with the time that it took.
+	Wrote(time.Duration)
 	// Waits is called with +1 when the packets of a segment begin to wait for a connection that
 	// does not take its own, and with -1 when they continue.
 	Waits(segment Segment, change int)
@@ -76,6 +78,7 @@ func (unobserved) Stream(string, int)                {}
 func (unobserved) Packet(Segment, PacketType)        {}
 func (unobserved) Failed(Segment, PacketType, error) {}
 func (unobserved) Waits(Segment, int)                {}
+func (unobserved) Wrote(time.Duration)               {}
 func (unobserved) Connections(int)                   {}
 func (unobserved) Dialled(time.Duration)             {}
 func (unobserved) DialFailed(string)                 {}

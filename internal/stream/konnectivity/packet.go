@@ -76,11 +76,13 @@ func (p *packet) marshal(b []byte) []byte { return p.plain().Append(b) }
 
 // codec carries packets through gRPC without generated code, so that data is
 // neither copied nor allocated per packet.
-type codec struct{}
+type codec struct{ pool mem.BufferPool }
+
+func newCodec(pool mem.BufferPool) codec { return codec{pool} }
 
 func (codec) Name() string { return "proto" }
 
-func (codec) Marshal(v any) (mem.BufferSlice, error) {
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if p, ok := v.(*kepPayload); ok {
 		return p.encode(), nil
 	}
@@ -90,22 +92,21 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
 	if p.by == nil {
-		pool := mem.DefaultBufferPool()
-		buf := pool.Get(p.size())
+		buf := c.pool.Get(p.size())
 		*buf = p.marshal((*buf)[:0])
-		return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+		return mem.BufferSlice{mem.NewBuffer(buf, c.pool)}, nil
 	}
 	buf := p.by.Get(p.size())
 	*buf = p.marshal((*buf)[:0])
 	return mem.BufferSlice{p.by.buffer(buf)}, nil
 }
 
-func (codec) Unmarshal(raw mem.BufferSlice, v any) error {
+func (c codec) Unmarshal(raw mem.BufferSlice, v any) error {
 	p, ok := v.(*packet)
 	if !ok {
 		return fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
-	*p = packet{buffer: raw.MaterializeToBuffer(mem.DefaultBufferPool())}
+	*p = packet{buffer: raw.MaterializeToBuffer(c.pool)}
 	if err := p.unmarshal(p.buffer.ReadOnlyData()); err != nil {
 		p.free()
 		return err

@@ -153,7 +153,7 @@ func TestUnmarshalSequences(t *testing.T) {
 
 // TestCodec: the way through gRPC's buffers, and a text that is no UTF-8.
 func TestCodec(t *testing.T) {
-	out, err := codec{}.Marshal(&packet{kind: dialResponse, body: body{errText: "lookup \xff.example: no such host", random: 7}, by: newSent()})
+	out, err := newCodec(newPool()).Marshal(&packet{kind: dialResponse, body: body{errText: "lookup \xff.example: no such host", random: 7}, by: newSent(newPool())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,13 +169,13 @@ func TestCodec(t *testing.T) {
 		"one buffer": {mem.SliceBuffer(raw)}, "three buffers": {mem.SliceBuffer(raw[:1]), mem.SliceBuffer(raw[1:50_000]), mem.SliceBuffer(raw[50_000:])},
 	} {
 		var p packet
-		if err := (codec{}).Unmarshal(slice, &p); err != nil || p.connectID != 3 || len(p.payload) != 100_000 {
+		if err := newCodec(newPool()).Unmarshal(slice, &p); err != nil || p.connectID != 3 || len(p.payload) != 100_000 {
 			t.Errorf("%s: %d bytes for %d, %v", name, len(p.payload), p.connectID, err)
 		}
 		p.free()
 		p.free() // again is harmless
 	}
-	if _, err := (codec{}).Marshal("text"); !fault.Has(err, fault.CodeInternal) {
+	if _, err := newCodec(newPool()).Marshal("text"); !fault.Has(err, fault.CodeInternal) {
 		t.Errorf("a foreign type: %v", err)
 	}
 }

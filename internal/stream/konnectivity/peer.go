@@ -11,10 +11,12 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -74,7 +76,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		l.places.Release()
 		return nil, err
 	}
-	return &boundedConn{Conn: conn, peer: carrier.UnixPeer(conn), release: sync.OnceFunc(l.places.Release)}, nil
+	c := &boundedConn{Conn: conn, peer: carrier.UnixPeer(conn), release: sync.OnceFunc(l.places.Release)}
+	c.patient, _ = splice.Net(conn).(carrier.Patient)
+	return c, nil
 }
 
 // boundedConn gives its place back when it is closed.
@@ -82,6 +86,25 @@ type boundedConn struct {
 	net.Conn
 	peer    wire.Peer
 	release func()
+	patient carrier.Patient // nil: it is no plain socket
+}
+
+// ReadOnReady is known to gRPC, which reads by it where it is there, so that a connection has no buffer while nothing
+// comes.
+func (c *boundedConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
+	take := func() []byte { buf = pool.Get(size); return *buf }
+	give := func() { pool.Put(buf) }
+	if c.patient != nil {
+		if n, err = c.patient.ReadWhenReady(take, give); n == 0 {
+			return nil, 0, err
+		}
+		return buf, n, err
+	}
+	if n, err = c.Conn.Read(take()); n == 0 {
+		give()
+		return nil, 0, err
+	}
+	return buf, n, err
 }
 
 func (c *boundedConn) Close() error {

@@ -59,12 +59,6 @@ func newReceiver(ctx context.Context, pool mem.BufferPool, held *budget) (*recei
 	return &receiver{from: from, pool: pool, held: held}, nil
 }
 
-// newPool has a buffer of the next power of two for each packet: gRPC's own goes
-// from 32 KiB, which a packet of kube-apiserver is a little above, to 1 MiB.
-func newPool() mem.BufferPool {
-	return mem.NewTieredBufferPool(1<<10, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
-}
-
 // next returns a packet, which done gives back; nil at the end.
 func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake) {
 	raw, bad, end := r.message(target)
@@ -125,7 +119,7 @@ func (r *receiver) take(n int64, target *carrier.Stream) *mistake {
 	}
 	size := int64(0)
 	if n > 0 {
-		size = 1 << bits.Len64(uint64(n-1)) // as the pool rounds
+		size = 1 << bits.Len64(uint64(n-1)) // at least what the pool gives
 	}
 	if !r.held.take(size, n > konnectivityData+packetHead) {
 		return &mistake{codes.ResourceExhausted, fault.

@@ -19,8 +19,8 @@ type sent struct {
 	freed chan struct{} // signalled when nothing is left
 }
 
-func newSent() *sent {
-	return &sent{BufferPool: mem.DefaultBufferPool(), freed: make(chan struct{}, 1)}
+func newSent(pool mem.BufferPool) *sent {
+	return &sent{BufferPool: pool, freed: make(chan struct{}, 1)}
 }
 
 // buffer is one of a packet's bytes. gRPC does not give back small ones, whose packets

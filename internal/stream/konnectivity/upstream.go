@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -56,6 +57,12 @@ type Upstream struct {
 	dialing map[int64]context.CancelFunc
 }
 
+// Link is how a connection to a server reads and writes.
+func Link() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithWriteBufferSize(linkWrite), grpc.WithReadBufferSize(linkRead),
+		grpc.WithSharedWriteBuffer(true), experimental.WithBufferPool(newPool())}
+}
+
 // Connect opens a tunnel over a connection to a server. It waits for what the server says about itself.
 func Connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upstream, error) {
 	if o.Dial == nil {
@@ -82,7 +89,7 @@ func Connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upst
 
 func connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upstream, error) {
 	desc := &grpc.StreamDesc{StreamName: "Connect", ServerStreams: true, ClientStreams: true}
-	s, err := cc.NewStream(ctx, desc, "/AgentService/Connect", grpc.ForceCodecV2(codec{}),
+	s, err := cc.NewStream(ctx, desc, "/AgentService/Connect", grpc.ForceCodecV2(newCodec(newPool())),
 		grpc.MaxCallRecvMsgSize(limit.KonnectivityPacket))
 	if err != nil {
 		return nil, err

@@ -67,11 +67,11 @@ func (a *Agent) client(at place) (*grpc.ClientConn, error) {
 	if !a.KeepaliveGiven {
 		keepalive = keepaliveDefault
 	}
-	cc, err := grpc.NewClient("passthrough:///"+at.address,
+	cc, err := grpc.NewClient("passthrough:///"+at.address, append(konnectivity.Link(),
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithKeepaliveParams(grpckeepalive.ClientParameters{Time: keepalive, Timeout: keepaliveTimeout,
 			PermitWithoutStream: true}),
-		grpc.WithMaxHeaderListSize(limit.RequestHeader), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
+		grpc.WithMaxHeaderListSize(limit.RequestHeader), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())...)
 	if err != nil {
 		return nil, fmt.Errorf("a client of the server: %w", err)
 	}

@@ -43,6 +43,8 @@ func (o observer) Failed(segment konnectivity.Segment, kind konnectivity.PacketT
 	o.metrics.Errors.WithLabelValues(konnectivity.Segments()[segment], status.Code(err).String(), kind.String()).Inc()
 }
 
+func (o observer) Wrote(time.Duration) {} // an agent has no callers
+
 func (o observer) Waits(konnectivity.Segment, int) {}
 
 func (o observer) Dialled(took time.Duration) { o.metrics.Dials.Observe(took.Seconds()) }

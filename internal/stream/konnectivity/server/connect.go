@@ -3,7 +3,7 @@
 package server
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +30,7 @@ type connect struct {
 	dial    func(context.Context, wire.Dial) (carrier.Stream, error)
 	splicer *splice.Splicer
 	open    func(change int)
+	wrote   func(took time.Duration) // to a caller
 	log     *slog.Logger
 	ctx     context.Context // ends every connection
 }
@@ -44,22 +45,28 @@ func (c *connect) serve(ln net.Listener) error {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, done := g.Begin() // it is taken over, and HTTP does not wait for it
 			defer done()
-			c.ServeHTTP(w, r)
+			if carry := c.accept(w, r); carry != nil {
+				g.Do(func(context.Context) { carry() }) // without the buffers of HTTP, which end with this function
+			}
 		})}
 	err := srv.Serve(c.ctx, ln)
 	g.Stop()
 	return errors.Join(err, g.Wait())
 }
 
-// ServeHTTP implements http.Handler.
-func (c *connect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// accept answers a CONNECT. carry, if there is one, carries its bytes until the connection ends.
+func (c *connect) accept(w http.ResponseWriter, r *http.Request) (carry func()) {
 	if r.Method != http.MethodConnect {
 		w.Header().Set("Allow", http.MethodConnect)
 		http.Error(w, "this proxy only supports CONNECT passthrough", http.StatusMethodNotAllowed)
-		return
+		return nil
 	}
 	c.open(+1)
-	defer c.open(-1)
+	defer func() {
+		if carry == nil {
+			c.open(-1)
+		}
+	}()
 	// The request's context ends when the caller leaves, until its connection is taken over.
 	stream, err := c.ask(r)
 	conn, buffered, hijacked := http.NewResponseController(w).Hijack()
@@ -67,27 +74,57 @@ func (c *connect) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		}
-		return
+		return nil
 	}
 	conn.SetDeadline(time.Now().Add(limit.ReplyWrite))
 	if err != nil {
 		io.WriteString(conn, refusal(fault.From(err)))
 		conn.Close()
-		return
+		return nil
 	}
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
 		stream.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		conn.Close()
-		return
+		return nil
 	}
 	conn.SetDeadline(time.Time{})
-	settle(conn, buffered.Reader, stream)
-	if w, ok := stream.(interface {
-		Watch(left func() (sends, takes bool))
-	}); ok {
-		w.Watch(splice.PeerOf(conn).Left)
+	early, err := buffered.Peek(buffered.Reader.Buffered())
+	if err != nil {
+		early = nil // of what is there already there is no error
 	}
-	c.splicer.Both(c.ctx, splice.Net(conn), stream, splice.Options{})
+	early = bytes.Clone(early)
+	return func() {
+		defer c.open(-1)
+		settle(conn, early, stream)
+		if w, ok := stream.(interface {
+			Watch(left func() (sends, takes bool))
+		}); ok {
+			w.Watch(splice.PeerOf(conn).Left)
+		}
+		c.splicer.Both(c.ctx, splice.Net(conn), timed{stream, c.wrote}, splice.Options{})
+	}
+}
+
+// timed is a target that says how long each write to its caller takes.
+type timed struct {
+	carrier.Stream
+	wrote func(took time.Duration)
+}
+
+// CopyTo implements carrier.Stream.
+func (t timed) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {
+	return t.Stream.CopyTo(timedWriter{dst, t.wrote}, moved)
+}
+
+type timedWriter struct {
+	to    io.Writer
+	wrote func(took time.Duration)
+}
+
+func (w timedWriter) Write(b []byte) (int, error) {
+	begin := time.Now()
+	defer func() { w.wrote(time.Since(begin)) }()
+	return w.to.Write(b)
 }
 
 // callerKey is that of a konnectivity.Caller in the context of a request.
@@ -113,11 +150,9 @@ func (c *connect) ask(r *http.Request) (carrier.Stream, error) {
 
 // settle passes on what the caller says first, and waits for it for a moment: kube-apiserver fails a dial if bytes of
 // the target come along with the answer. An error of either end is that of what follows.
-func settle(conn net.Conn, early *bufio.Reader, to io.Writer) {
-	if n := early.Buffered(); n > 0 {
-		if b, err := early.Peek(n); err == nil {
-			to.Write(b)
-		}
+func settle(conn net.Conn, early []byte, to io.Writer) {
+	if len(early) > 0 {
+		to.Write(early)
 		return
 	}
 	var first [512]byte

@@ -54,6 +54,8 @@ func (o observer) Waits(_ konnectivity.Segment, change int) {
 	o.metrics.Waiting.WithLabelValues(konnectivity.MethodConnect).Add(float64(change))
 }
 
+func (o observer) Wrote(took time.Duration) { o.metrics.FrontendWrites.Observe(took.Seconds()) }
+
 func (o observer) Connections(int) {} // the gauge is read from the tunnels
 
 func (o observer) Dialled(took time.Duration) { o.metrics.Dials.Observe(took.Seconds()) }

@@ -207,7 +207,7 @@ func (s *Server) serveFrontend(ctx context.Context, ln net.Listener) error {
 		return f.Serve(ctx, ln, s.dial)
 	}
 	c := &connect{dial: s.dial, splicer: splice.New(), log: s.Log, ctx: ctx,
-		open: func(n int) { s.metrics.Connects.Add(float64(n)) }}
+		open: func(n int) { s.metrics.Connects.Add(float64(n)) }, wrote: observer{s}.Wrote}
 	return c.serve(ln)
 }
 

@@ -66,7 +66,7 @@ func alone(name string) func(ctx context.Context, repo string, progress func(str
 	case "pilot":
 		return tools.EnsureOracle
 	case "konnectivity":
-		return tools.EnsureReference
+		return tools.EnsureAllOfKonnectivity
 	}
 	return nil
 }
