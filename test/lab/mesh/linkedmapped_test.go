@@ -35,6 +35,9 @@ func (r *linkedRig) mapped(t *testing.T) {
 	by("gateway")
 	to4 := strings.Replace(d.addr, "10.99.", "240.99.", 1)
 	to6 := strings.Replace(d.addr6, "fd99:0:", "fd99:9:", 1)
+	for _, to := range []string{to4, to6} {
+		r.carrier(to) // what is sent before goes wherever it likes
+	}
 	r.reaches("a pod of the east reaches one of the west by its mapped address", a.host, to4, a.addr)
 	r.reaches("and is reached by one", d.host, a.addr, to4)
 	r.reaches("by IPv6, too", a.host, to6, a.addr6)
