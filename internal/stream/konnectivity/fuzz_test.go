@@ -145,6 +145,10 @@ func (e *echoes) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return nil, err
 	}
 	stream, err := near.OpenStream(ctx, []byte{})
+	var s carrier.Stream
+	if err == nil {
+		s, err = far.AcceptStream(ctx) // before the caller can end it: one that is reset unsent never arrives
+	}
 	if err != nil {
 		near.Close()
 		far.Close()
@@ -155,10 +159,6 @@ func (e *echoes) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		defer e.live.Add(-1)
 		defer near.Close()
 		defer far.Close()
-		s, err := far.AcceptStream(context.Background())
-		if err != nil {
-			return
-		}
 		s.SetDeadline(time.Now().Add(bound))
 		io.Copy(s, struct{ io.Reader }{s})
 		s.Close()

@@ -95,10 +95,12 @@ func (c *kepConn) serve(g *run.Group, dial func(context.Context, wire.Dial) (car
 	}
 	c.target.Store(&target)
 	defer run.OnDone(c.ctx, func() { target.Reset(splice.ResetCode(fault.CodeDialCanceled)) })()
-	if err = c.stream.SendHeader(nil); err == nil {
-		g.Do(func(context.Context) { c.receive(target) }) // it outlives this handler by a moment
-		err = c.pump(target)
+	if err = c.stream.SendHeader(nil); err != nil { // the caller is gone, and ctx need not have ended yet
+		target.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		return err
 	}
+	g.Do(func(context.Context) { c.receive(target) }) // it outlives this handler by a moment
+	err = c.pump(target)
 	c.sent.wait(c.stream.Context())
 	return err
 }
