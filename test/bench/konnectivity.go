@@ -192,7 +192,7 @@ func (b *bench) startEgress(ctx context.Context, c *crew, which, mode string) (s
 			return "", err
 		}
 	}
-	c.seen = []program{{"server", ports[2], ports[1]}, {"agent", ports[4], ports[3]}}
+	c.seen = []outsider{{"server", ports[2], ports[1]}, {"agent", ports[4], ports[3]}}
 	if err := awaitOK(ctx, ports[1], "/readyz"); err != nil {
 		said, _ := os.ReadFile(at("server.log"))
 		more, _ := os.ReadFile(at("agent.log"))
@@ -201,8 +201,8 @@ func (b *bench) startEgress(ctx context.Context, c *crew, which, mode string) (s
 	return socket, nil
 }
 
-// program is the ports of a program that is no role of ours.
-type program struct {
+// outsider is the ports of a program that is no role of ours.
+type outsider struct {
 	name           string
 	admin, metrics int
 }

@@ -24,7 +24,7 @@ type crew struct {
 	door    *roles.Process // the edge, or its tables; nil: there is none
 	outside []*lab.Process // front doors, or other programs, that are no roles of ours
 	doors   []func() int   // the processes of either
-	seen    []program      // the ports of those outside that have some
+	seen    []outsider     // the ports of those outside that have some
 	foreign float64        // cores that others kept busy in the last window
 }
 

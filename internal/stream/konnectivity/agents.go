@@ -67,7 +67,7 @@ func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(pool)),
 		experimental.BufferPool(pool),
-		grpc.WriteBufferSize(linkWrite), grpc.ReadBufferSize(linkRead), grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(linkWrite), grpc.ReadBufferSize(linkRead),
 		grpc.ConnectionTimeout(limit.Handshake),
 		grpc.MaxHeaderListSize(limit.RequestHeader),
 		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),

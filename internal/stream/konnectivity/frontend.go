@@ -60,7 +60,7 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(newCodec(f.pool)),
 		experimental.BufferPool(f.pool),
-		grpc.WriteBufferSize(frontWrite), grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(frontWrite),
 		grpc.Creds(socketCredentials{}),
 		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
 		grpc.ConnectionTimeout(limit.Handshake),

@@ -60,7 +60,7 @@ type Upstream struct {
 // Link is how a connection to a server reads and writes.
 func Link() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithWriteBufferSize(linkWrite), grpc.WithReadBufferSize(linkRead),
-		grpc.WithSharedWriteBuffer(true), experimental.WithBufferPool(newPool())}
+		experimental.WithBufferPool(newPool())}
 }
 
 // Connect opens a tunnel over a connection to a server. It waits for what the server says about itself.
