@@ -59,7 +59,7 @@ func New(o Options, d Deps) (*Server, error) {
 	}
 	s := &Server{checked: c, Deps: d, draining: make(chan struct{})}
 	files := &dropin.Files{Cert: o.ClusterCert, Key: o.ClusterKey, CA: o.ClusterCA, Edit: c.edit}
-	secure, err := files.Server("h2")
+	secure, err := files.Server(konnectivity.ALPN, "h2")
 	if err != nil {
 		return nil, err
 	}
