@@ -32,6 +32,9 @@ func TestAStalledConnection(t *testing.T) {
 					other := w.echo(p)
 					stalled := p.mustDial(flood.Addr()) // and nobody reads
 					w.lives(p, other)
+					if f.name == "both ours" { // it only waits
+						stalled.Close()
+					}
 					io.Copy(io.Discard, stalled) // it was reset, and has an end
 				})
 			}

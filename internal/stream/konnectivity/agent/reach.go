@@ -58,7 +58,11 @@ func (a *Agent) shake(ctx context.Context, at place) (*tls.Conn, error) {
 		return nil, err
 	}
 	secure.ServerName = at.name
-	secure.NextProtos = append(append([]string(nil), a.ALPN...), konnectivity.ALPN, "h2")
+	secure.NextProtos = append([]string(nil), a.ALPN...)
+	if a.Native {
+		secure.NextProtos = append(secure.NextProtos, konnectivity.ALPN)
+	}
+	secure.NextProtos = append(secure.NextProtos, "h2")
 	raw, err := carrier.Dialer().DialContext(ctx, "tcp", at.address)
 	if err != nil {
 		return nil, err
