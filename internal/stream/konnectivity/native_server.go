@@ -30,26 +30,32 @@ func (a *Agents) serveNative(ctx context.Context, conn *tls.Conn) {
 	defer a.detach(t)
 	a.Observe.Stream(MethodConnect, +1)
 	defer a.Observe.Stream(MethodConnect, -1)
+	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder, "protocol", ALPN)
+	err = a.keep(ctx, t, conn)
+	a.Observe.Failed(t.inbound(), -1, err)
+	t.end(ended("the agent's session was lost", err).Hint("its agent connects again; try again"))
+	a.Log.Info("agent gone", telemetry.AttrAgent, t.who.agent, telemetry.AttrReason, t.why().Error())
+}
+
+// keep has the session of an agent until it ends. It is dialled through once the agent has opened the control stream: one
+// that has a session with this server already closes this one in place of that.
+func (a *Agents) keep(ctx context.Context, t *tunnel, conn *tls.Conn) error {
 	session, err := carrier.Server(conn, carrier.Options{Incoming: nativeControls, Budget: a.Budget})
 	if err != nil {
 		conn.NetConn().Close()
-		return
+		return err
 	}
 	defer session.Close()
 	waiting, cancel := context.WithTimeout(ctx, limit.Hello)
-	control, err := session.AcceptStream(waiting) // of an agent that keeps the session: it has none to this server
+	control, err := session.AcceptStream(waiting)
 	cancel()
 	if err != nil {
-		return
+		return err
 	}
 	t.session = session
 	beat := newBeat(session, control, t.onFrame)
 	t.ready.Store(true)
-	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder, "protocol", ALPN)
-	err = beat.Run(ctx)
-	a.Observe.Failed(t.inbound(), -1, err)
-	t.end(ended("the agent's session was lost", err).Hint("its agent connects again; try again"))
-	a.Log.Info("agent gone", telemetry.AttrAgent, t.who.agent, telemetry.AttrReason, t.why().Error())
+	return beat.Run(ctx)
 }
 
 // greet admits the agent of a connection, or tells it why not.

@@ -139,7 +139,11 @@ func TestStoppedStreamsOfASession(t *testing.T) {
 	s := newSessions(t)
 	s.run()
 	const size = 32 << 20
-	source := runtest.Serve(t, func(c *net.TCPConn) { io.Copy(c, io.LimitReader(zeros{}, size)); c.CloseWrite(); io.Copy(io.Discard, c) })
+	source := runtest.Serve(t, func(c *net.TCPConn) {
+		io.Copy(c, io.LimitReader(zeros{}, size))
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+	})
 	release, sum := make(chan struct{}), make(chan int64, 1)
 	sink := runtest.Serve(t, func(c *net.TCPConn) {
 		<-release
