@@ -44,7 +44,7 @@ func TestAStalledConnection(t *testing.T) {
 					t.Parallel()
 					w, p := started(t, f, mode)
 					stop := make(chan struct{})
-					deaf := runtest.Serve(w, func(*net.TCPConn) { <-stop })
+					deaf := runtest.Serve(w, func(c *net.TCPConn) { <-stop; c.Close() })
 					let := sync.OnceFunc(func() { close(stop) })
 					defer let()
 					other := w.echo(p)
