@@ -22,8 +22,8 @@ import (
 	pb "github.com/tombolo-io/tombolo/proto"
 )
 
-// ALPN is what an agent of ours offers beside h2, and a server of ours prefers. The connection then has no gRPC: after a
-// Greeting of each end it is a session, whose streams are the connections, each with credit and half-close.
+// ALPN is what an agent of ours offers beside h2, and a server of ours prefers. The connection then has no gRPC: after
+// a Greeting of each end it is a session, whose streams are the connections, each with credit and half-close.
 //
 //	agent ── Greeting: its metadata ──► server
 //	      ◄── Greeting: the server's, or why it is refused ──
@@ -110,8 +110,8 @@ func readGreeting(r io.Reader) (metadata.MD, error) {
 	return head, nil
 }
 
-// newBeat keeps the control stream of a session. The pace is that of an idle one: a connection shall outlive a path that
-// is away for seconds, as it does with the reference.
+// newBeat keeps the control stream of a session. The pace is that of an idle one: a connection shall outlive a path
+// that is away for seconds, as it does with the reference.
 func newBeat(s carrier.Session, control carrier.Stream, onFrame func(*pb.Control)) *heartbeat.Beat {
 	return heartbeat.New(heartbeat.Options{
 		Stream: control, Done: s.Done(), OnFrame: onFrame, End: func() { s.Close() },

@@ -37,8 +37,8 @@ func (a *Agents) serveNative(ctx context.Context, conn *tls.Conn) {
 	a.Log.Info("agent gone", telemetry.AttrAgent, t.who.agent, telemetry.AttrReason, t.why().Error())
 }
 
-// keep has the session of an agent until it ends. It is dialled through once the agent has opened the control stream: one
-// that has a session with this server already closes this one in place of that.
+// keep has the session of an agent until it ends. It is dialled through once the agent has opened the control stream:
+// one that has a session with this server already closes this one in place of that.
 func (a *Agents) keep(ctx context.Context, t *tunnel, conn *tls.Conn) error {
 	session, err := carrier.Server(conn, carrier.Options{Incoming: nativeControls, Budget: a.Budget})
 	if err != nil {

@@ -52,7 +52,8 @@ func certified(ctx context.Context) tls.ConnectionState {
 }
 
 // admit reads what an agent sends along, and judges its token.
-func (a *Agents) admit(ctx context.Context, head metadata.MD, secure tls.ConnectionState) (who agentIdentity, err error) {
+func (a *Agents) admit(ctx context.Context, head metadata.MD,
+	secure tls.ConnectionState) (who agentIdentity, err error) {
 	ids, near, tokens := head.Get(headAgentID), head.Get(headIdentifiers), head.Get(headToken)
 	switch {
 	case len(ids) != 1 || ids[0] == "" || len(ids[0]) > mostAgentID:
