@@ -39,6 +39,8 @@ type AgentsOptions struct {
 	TLS        *tls.Config // nil: none
 	Keepalive  time.Duration
 	Dial       time.Duration // bounds a dial; 0: limit.Dial
+	// Budget bounds what came on native sessions and was not read yet; nil: that of a cluster.
+	Budget *carrier.Budget
 	// Authorize, if not nil, judges an agent's token and names whose it is.
 	Authorize func(ctx context.Context, token string) (holder string, err error)
 }
@@ -55,6 +57,9 @@ type Agents struct {
 func NewAgents(o AgentsOptions) *Agents {
 	if o.Observe == nil {
 		o.Observe = unobserved{}
+	}
+	if o.Budget == nil {
+		o.Budget = carrier.NewBudget(limit.ClusterUnread)
 	}
 	o.Dial = cmp.Or(o.Dial, limit.Dial)
 	return &Agents{AgentsOptions: o}
@@ -76,7 +81,10 @@ func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 		grpc.WaitForHandlers(true),
 	}
 	if a.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(a.TLS)))
+		options = append(options, grpc.Creds(&dispatcher{TransportCredentials: credentials.NewTLS(a.TLS),
+			native: func(conn *tls.Conn) {
+				g.Do(func(ctx context.Context) { a.serveNative(ctx, conn) })
+			}}))
 	}
 	srv := grpc.NewServer(options...)
 	srv.RegisterService(&grpc.ServiceDesc{
@@ -101,21 +109,19 @@ func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 // connect serves one stream of an agent.
 func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	var t *tunnel
-	who, err := a.admit(s.Context())
+	head, _ := metadata.FromIncomingContext(s.Context())
+	who, err := a.admit(s.Context(), head, certified(s.Context()))
 	if err == nil {
 		t, err = a.attach(who, s)
 	}
 	if err != nil {
-		f := fault.From(err)
-		a.Log.Warn("an agent was refused", telemetry.AttrAgent, who.agent, telemetry.AttrCode, f.Code,
-			telemetry.AttrReason, f.Error())
+		f := a.refused(who, err)
 		return explain(grpcCode(f), f)
 	}
 	defer a.detach(t)
 	a.Observe.Stream(MethodConnect, +1)
 	defer a.Observe.Stream(MethodConnect, -1)
-	head := metadata.Pairs(headServerID, a.ServerID, headServerCount, strconv.Itoa(max(a.Count(), 1)))
-	if err := s.SendHeader(head); err != nil {
+	if err := s.SendHeader(a.head()); err != nil {
 		return err
 	}
 	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder)
@@ -132,6 +138,19 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 		Hint("its agent connects again; try again"))
 	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, t.why().Error())
 	return nil
+}
+
+// refused notes that an agent was.
+func (a *Agents) refused(who agentIdentity, err error) *fault.Fault {
+	f := fault.From(err)
+	a.Log.Warn("an agent was refused", telemetry.AttrAgent, who.agent, telemetry.AttrCode, f.Code,
+		telemetry.AttrReason, f.Error())
+	return f
+}
+
+// head is what the server says about itself.
+func (a *Agents) head() metadata.MD {
+	return metadata.Pairs(headServerID, a.ServerID, headServerCount, strconv.Itoa(max(a.Count(), 1)))
 }
 
 // attach adds the tunnel of an agent, whose id is nobody else's.

@@ -56,3 +56,6 @@ const (
 
 // targetDial bounds an agent's dial, as the reference's own.
 const targetDial = 5 * time.Second
+
+// nativeControls bounds the streams that an agent may open on a session: it needs the one for control.
+const nativeControls = 1

@@ -4,6 +4,7 @@ package konnectivity
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -40,9 +41,19 @@ type agentIdentity struct {
 	near   Identifiers
 }
 
+// certified is the TLS of a stream; empty if there is none.
+func certified(ctx context.Context) tls.ConnectionState {
+	if p, ok := peer.FromContext(ctx); ok {
+		if t, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			return t.State
+		}
+	}
+	return tls.ConnectionState{}
+}
+
 // admit reads what an agent sends along, and judges its token.
-func (a *Agents) admit(ctx context.Context) (who agentIdentity, err error) {
-	head, _ := metadata.FromIncomingContext(ctx)
+func (a *Agents) admit(ctx context.Context, head metadata.MD,
+	secure tls.ConnectionState) (who agentIdentity, err error) {
 	ids, near, tokens := head.Get(headAgentID), head.Get(headIdentifiers), head.Get(headToken)
 	switch {
 	case len(ids) != 1 || ids[0] == "" || len(ids[0]) > mostAgentID:
@@ -58,10 +69,8 @@ func (a *Agents) admit(ctx context.Context) (who agentIdentity, err error) {
 			return who, err
 		}
 	}
-	if p, ok := peer.FromContext(ctx); ok {
-		if t, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(t.State.PeerCertificates) > 0 {
-			who.holder = t.State.PeerCertificates[0].Subject.String()
-		}
+	if len(secure.PeerCertificates) > 0 {
+		who.holder = secure.PeerCertificates[0].Subject.String()
 	}
 	if a.Authorize == nil {
 		return who, nil
@@ -95,7 +104,9 @@ type tunnel struct {
 	who      agentIdentity
 	ready    atomic.Bool // the agent knows the server
 	draining atomic.Bool
-	open     atomic.Int64 // connections
+	open     atomic.Int64    // connections
+	session  carrier.Session // not nil: it carries the connections, and not the link
+	waiting  atomic.Int64    // dials of the session that have not been answered
 	since    time.Time
 
 	asking  sync.Mutex
@@ -135,7 +146,7 @@ func newTunnel(a *Agents, who agentIdentity, s messages) *tunnel {
 func (t *tunnel) pendingCount() int {
 	t.asking.Lock()
 	defer t.asking.Unlock()
-	return len(t.pending)
+	return len(t.pending) + int(t.waiting.Load())
 }
 
 // answered takes a dial out of those that wait.
@@ -149,6 +160,9 @@ func (t *tunnel) answered(random int64) *asked {
 
 // dial asks the agent to dial, and waits for its answer.
 func (t *tunnel) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
+	if t.session != nil {
+		return t.dialNative(ctx, d)
+	}
 	start := time.Now()
 	q := &asked{answer: make(chan answer, 1)}
 	t.asking.Lock()

@@ -4,6 +4,7 @@ package konnectivity
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -22,6 +23,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
@@ -33,6 +35,8 @@ type UpstreamOptions struct {
 	Identifiers string
 	Token       string // empty: none is sent
 	Splicer     *splice.Splicer
+	// Budget bounds what came on native sessions and was not read yet; nil: each has its own.
+	Budget *carrier.Budget
 	// Dial reaches a target; nil: from this machine.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -52,6 +56,9 @@ type Upstream struct {
 	next    atomic.Int64
 	open    atomic.Int64 // connections
 	waiting *run.Limiter
+	native  *tls.Conn     // not nil: a session on it carries the connections, and not the link
+	drains  chan struct{} // closed by Drain, of a session
+	drained sync.Once
 
 	asking  sync.Mutex
 	dialing map[int64]context.CancelFunc
@@ -65,16 +72,25 @@ func Link() []grpc.DialOption {
 
 // Connect opens a tunnel over a connection to a server. It waits for what the server says about itself.
 func Connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upstream, error) {
-	if o.Dial == nil {
-		o.Dial = (&net.Dialer{}).DialContext
-	}
+	return begin(metadata.AppendToOutgoingContext(ctx, o.head()...), func(ctx context.Context) (*Upstream, error) {
+		return connect(ctx, cc, o)
+	})
+}
+
+// head is what an agent says about itself.
+func (o *UpstreamOptions) head() []string {
 	head := []string{headAgentID, o.AgentID, headIdentifiers, o.Identifiers}
 	if o.Token != "" {
 		head = append(head, headToken, bearer+o.Token)
 	}
-	ctx, stop := context.WithCancel(metadata.AppendToOutgoingContext(ctx, head...))
+	return head
+}
+
+// begin bounds what connects.
+func begin(ctx context.Context, connect func(context.Context) (*Upstream, error)) (*Upstream, error) {
+	ctx, stop := context.WithCancel(ctx)
 	late := time.AfterFunc(limit.Dial, stop)
-	u, err := connect(ctx, cc, o)
+	u, err := connect(ctx)
 	if !late.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}
@@ -98,25 +114,39 @@ func connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upst
 	if err != nil {
 		return nil, err
 	}
-	ids, counts := head.Get(headServerID), head.Get(headServerCount)
-	if len(ids) != 1 || len(counts) != 1 {
+	u, err := newUpstream(ctx, s, head, o)
+	if err != nil && len(head.Get(headServerID)) == 0 {
 		var refused packet
 		if err := s.RecvMsg(&refused); err != nil { // the reason, of a server that has refused
 			return nil, err
 		}
+	}
+	return u, err
+}
+
+// newUpstream reads what the server says about itself.
+func newUpstream(ctx context.Context, s messages, head metadata.MD, o UpstreamOptions) (*Upstream, error) {
+	ids, counts := head.Get(headServerID), head.Get(headServerCount)
+	if len(ids) != 1 || len(counts) != 1 {
 		return nil, errors.New("the server has not said its id and how many there are")
 	}
 	count, err := strconv.Atoi(counts[0])
 	if err != nil {
 		return nil, errors.New("the server's count of servers is no number")
 	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
 	return &Upstream{link: newLink(s, o.Observe, true), UpstreamOptions: o, ServerID: untrusted.Text(ids[0], mostAgentID),
-		Count: count, group: run.NewGroup(ctx), waiting: run.NewLimiter(limit.PendingDials),
+		Count: count, group: run.NewGroup(ctx), waiting: run.NewLimiter(limit.PendingDials), drains: make(chan struct{}),
 		dialing: map[int64]context.CancelFunc{}}, nil
 }
 
 // Serve dials for the server until the tunnel ends, and waits for its connections.
 func (u *Upstream) Serve() error {
+	if u.native != nil {
+		return u.serveNative()
+	}
 	u.group.Do(u.sendControls)
 	u.group.Do(func(ctx context.Context) {
 		select {
@@ -136,7 +166,13 @@ func (u *Upstream) Serve() error {
 func (u *Upstream) Close() { u.stop() }
 
 // Drain asks the server to dial through others.
-func (u *Upstream) Drain() { u.control(&packet{kind: drain}) }
+func (u *Upstream) Drain() {
+	if u.native != nil {
+		u.drained.Do(func() { close(u.drains) })
+		return
+	}
+	u.control(&packet{kind: drain})
+}
 
 // Open is the number of connections and of dials under way.
 func (u *Upstream) Open() int {
@@ -217,6 +253,24 @@ func (u *Upstream) asked(p *packet) {
 // dial reaches a target and answers the server.
 func (u *Upstream) dial(ctx context.Context, random int64, address string) (net.Conn, *flow) {
 	start := time.Now()
+	conn, err := u.reach(ctx, address)
+	if err != nil {
+		u.send(&packet{kind: dialResponse, body: body{random: random, errText: strings.ToValidUTF8(err.Error(), " ")}})
+		return nil, nil
+	}
+	f, fresh := u.link.open(u.next.Add(1))
+	if !fresh { // the tunnel has ended
+		conn.Close()
+		return nil, nil
+	}
+	u.observe.Dialled(time.Since(start))
+	f.onClosed(u.opened())
+	u.send(&packet{kind: dialResponse, body: body{random: random, connectID: f.id}}) // if it fails, f has ended
+	return conn, f
+}
+
+// reach dials a target.
+func (u *Upstream) reach(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := u.Dial(ctx, "tcp", address)
 	if err != nil {
 		reason := TargetUnknown
@@ -227,21 +281,16 @@ func (u *Upstream) dial(ctx context.Context, random int64, address string) (net.
 		u.observe.DialFailed(reason)
 		u.Log.Info("a target was not reached", "address", untrusted.Text(address, limit.AuthorityLength),
 			telemetry.AttrReason, err)
-		u.send(&packet{kind: dialResponse, body: body{random: random, errText: strings.ToValidUTF8(err.Error(), " ")}})
-		return nil, nil
 	}
-	f, fresh := u.link.open(u.next.Add(1))
-	if !fresh { // the tunnel has ended
-		conn.Close()
-		return nil, nil
-	}
-	u.observe.Dialled(time.Since(start))
+	return conn, err
+}
+
+// opened counts a connection until its end is told.
+func (u *Upstream) opened() (ended func()) {
 	u.open.Add(1)
 	u.observe.Connections(+1)
-	f.onClosed(func() {
+	return func() {
 		u.open.Add(-1)
 		u.observe.Connections(-1)
-	})
-	u.send(&packet{kind: dialResponse, body: body{random: random, connectID: f.id}}) // if it fails, f has ended
-	return conn, f
+	}
 }

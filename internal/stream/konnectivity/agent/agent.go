@@ -21,9 +21,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/dropin"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
@@ -44,6 +46,7 @@ type Agent struct {
 	files   *dropin.Files
 	metrics *telemetry.KonnectivityAgent
 	splicer *splice.Splicer
+	unread  *carrier.Budget                    // of all servers
 	leases  func(context.Context) (int, error) // nil: they are not counted
 	changed chan struct{}                      // a server is gone
 	service *lookup                            // nil: none; sync's alone
@@ -63,7 +66,7 @@ func New(o Options, d Deps) (*Agent, error) {
 	}
 	a := &Agent{Options: o, Deps: d, files: &dropin.Files{Cert: o.Cert, Key: o.Key, CA: o.CA},
 		metrics: newMetrics(d.Reg), splicer: splice.New(), changed: make(chan struct{}, 1),
-		servers: map[string]*konnectivity.Upstream{}}
+		unread: carrier.NewBudget(limit.AgentUnread), servers: map[string]*konnectivity.Upstream{}}
 	if _, err := a.files.Client(); err != nil {
 		return nil, err
 	}

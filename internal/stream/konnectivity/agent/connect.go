@@ -4,13 +4,8 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	grpckeepalive "google.golang.org/grpc/keepalive"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -27,55 +22,23 @@ func (a *Agent) connectOnce(ctx context.Context, g *run.Group, d *directory) err
 	if err != nil {
 		return err
 	}
-	cc, err := a.client(at)
+	u, closer, err := a.reach(ctx, at)
 	if err != nil {
-		return err
-	}
-	token, err := a.token()
-	var u *konnectivity.Upstream
-	if err == nil {
-		u, err = konnectivity.Connect(ctx, cc, konnectivity.UpstreamOptions{Log: a.Log, Observe: observer{a},
-			AgentID: a.AgentID, Identifiers: a.Identifiers, Token: token, Splicer: a.splicer})
-	}
-	if err != nil {
-		cc.Close()
 		return err
 	}
 	if !a.add(u) {
 		u.Close()
-		cc.Close()
+		closer()
 		return nil
 	}
 	a.Log.Info("connected to a server", "server", u.ServerID, telemetry.AttrPeer, at.address, "servers", u.Count)
 	g.Do(func(context.Context) {
-		defer cc.Close()
+		defer closer()
 		err := u.Serve()
 		a.remove(u)
 		a.Log.Warn("a server is gone", "server", u.ServerID, telemetry.AttrReason, err)
 	})
 	return nil
-}
-
-// client is a connection to a server that is not made yet.
-func (a *Agent) client(at place) (*grpc.ClientConn, error) {
-	secure, err := a.files.Client()
-	if err != nil {
-		return nil, err
-	}
-	secure.ServerName, secure.NextProtos = at.name, append([]string(nil), a.ALPN...) // gRPC adds its own
-	keepalive := a.Keepalive
-	if !a.KeepaliveGiven {
-		keepalive = keepaliveDefault
-	}
-	cc, err := grpc.NewClient("passthrough:///"+at.address, append(konnectivity.Link(),
-		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
-		grpc.WithKeepaliveParams(grpckeepalive.ClientParameters{Time: keepalive, Timeout: keepaliveTimeout,
-			PermitWithoutStream: true}),
-		grpc.WithMaxHeaderListSize(limit.RequestHeader), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())...)
-	if err != nil {
-		return nil, fmt.Errorf("a client of the server: %w", err)
-	}
-	return cc, nil
 }
 
 func (a *Agent) token() (string, error) {

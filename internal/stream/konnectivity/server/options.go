@@ -31,6 +31,7 @@ type Options struct {
 	Mode, Socket                       string
 	ReplaceSocket                      bool
 	ServerPort, AgentPort              int
+	Native                             bool
 	HealthPort, AdminPort              int
 	ServerAddress, AgentAddress        string
 	HealthAddress, AdminAddress        string
@@ -108,6 +109,8 @@ func (o *Options) listening(fl *pflag.FlagSet) {
 	fl.IntVar(&o.ServerPort, "server-port", 8090, "port for kube-apiserver; 0 with --uds-name")
 	fl.StringVar(&o.ServerAddress, "server-bind-address", "", "`ADDRESS` of the port for kube-apiserver; empty: all")
 	fl.IntVar(&o.AgentPort, "agent-port", 8091, "port for agents")
+	fl.BoolVar(&o.Native, "native", true,
+		"take from agents of Tombolo a protocol with flow control for each connection")
 	fl.StringVar(&o.AgentAddress, "agent-bind-address", "", "`ADDRESS` of the port for agents; empty: all")
 	fl.IntVar(&o.AdminPort, "admin-port", 8095, "port for metrics and profiles")
 	fl.StringVar(&o.AdminAddress, "admin-bind-address", "127.0.0.1", "`ADDRESS` of the admin port")

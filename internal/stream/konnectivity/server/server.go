@@ -61,7 +61,11 @@ func New(o Options, d Deps) (*Server, error) {
 	}
 	s := &Server{checked: c, Deps: d, draining: make(chan struct{})}
 	files := &dropin.Files{Cert: o.ClusterCert, Key: o.ClusterKey, CA: o.ClusterCA, Edit: c.edit}
-	secure, err := files.Server("h2")
+	protocols := []string{"h2"}
+	if o.Native {
+		protocols = []string{konnectivity.ALPN, "h2"} // the first one that an agent offers too
+	}
+	secure, err := files.Server(protocols...)
 	if err != nil {
 		return nil, err
 	}
