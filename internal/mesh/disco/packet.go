@@ -59,6 +59,8 @@ type Message struct {
 type Trial struct {
 	ID     uint64
 	Answer bool
+	// Rests says that the sender wants no ESP without UDP for now.
+	Rests bool
 	// Heard is how many packets of ESP without UDP the sender has received of the receiver.
 	Heard uint64
 }
@@ -101,6 +103,7 @@ const (
 	flagAsks   = 2
 	flagAlone  = 4
 	flagAnswer = 1 // of a trial
+	flagRests  = 2
 
 	sizePing  = 8 + 1
 	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
@@ -135,7 +138,10 @@ func (m Message) append(b []byte, fill int) []byte {
 		b = binary.BigEndian.AppendUint64(b, m.Trial.ID)
 		var f byte
 		if m.Trial.Answer {
-			f = flagAnswer
+			f |= flagAnswer
+		}
+		if m.Trial.Rests {
+			f |= flagRests
 		}
 		b = binary.BigEndian.AppendUint64(append(b, f), m.Trial.Heard)
 	}
@@ -201,7 +207,7 @@ func parse(b []byte) (m Message, err error) {
 			return m, fmt.Errorf("a trial of %d bytes, not %d", len(body), sizeTrial)
 		}
 		m.Trial = &Trial{ID: binary.BigEndian.Uint64(body), Answer: body[8]&flagAnswer != 0,
-			Heard: binary.BigEndian.Uint64(body[9:])}
+			Rests: body[8]&flagRests != 0, Heard: binary.BigEndian.Uint64(body[9:])}
 	}
 	return m, nil
 }

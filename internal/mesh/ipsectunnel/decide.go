@@ -15,6 +15,13 @@ import (
 type Line struct {
 	Local  netip.Addr
 	Remote netip.AddrPort
+	Raw    bool // by protocol 50, without UDP: the port says nothing
+}
+
+// inUDP is the line of ESP in UDP.
+func (l Line) inUDP() Line {
+	l.Raw = false
+	return l
 }
 
 // IsZero reports whether there is none.
@@ -110,8 +117,16 @@ func (l Limits) reason(s situation, v verdict) (why string, due time.Time) {
 	}
 	h := &s.held[v.send]
 	// A peer whose router passes on a port calls from another one than it is called at: what came since is as good.
-	if h.line != s.line && !(h.line.sameEnds(s.line) && !h.made.Before(s.since)) {
-		return "the path has changed", s.since
+	if h.line != s.line && !(h.line.sameEnds(s.line) && h.line.Raw == s.line.Raw && !h.made.Before(s.since)) {
+		switch {
+		case !h.line.sameEnds(s.line) || h.line.Raw == s.line.Raw:
+			return "the path has changed", s.since
+		case !s.line.Raw:
+			return "packets do not pass without UDP", s.since
+		case s.first:
+			return "packets pass without UDP", s.since
+		}
+		return "packets pass without UDP", s.since.Add(yield)
 	}
 	if s.wanted.After(h.made.Add(shakeAgain)) {
 		return "the peer does not answer", s.wanted
