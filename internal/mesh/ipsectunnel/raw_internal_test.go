@@ -231,12 +231,6 @@ func TestANodeWithoutUDPBeginsAgain(t *testing.T) {
 		for i, n := range w.nodes {
 			for _, keep := range []bool{true, false} {
 				w.soon(trialRestMost + bound)
-				for _, n := range w.nodes {
-					n.engine.mu.Lock()
-					p := n.engine.peers[n.other().public]
-					t.Logf("%d %v %v %+v %v", i, keep, time.Until(p.trial.until), p.trial, p.line)
-					n.engine.mu.Unlock()
-				}
 				w.requireRaw(true)
 				n.end(keep)
 				if err := w.within(time.Minute, time.Second); keep && err != nil {
