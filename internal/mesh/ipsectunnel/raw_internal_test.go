@@ -5,12 +5,16 @@ package ipsectunnel
 import (
 	"bytes"
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
 	"errors"
 	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 )
 
 // bound is within which packets are back after a path has ended.
@@ -264,29 +268,69 @@ func TestAnotherKeyOfANodeWithoutUDP(t *testing.T) {
 	})
 }
 
-// TestWhatOthersSayByProtocol50: who has not the keys of a peer is not answered, and what he sends answers nothing.
+// TestWhatOthersSayByProtocol50: what is not sealed by the peer answers nothing and is not answered, nor does an answer
+// count twice, or one to a question that was asked on another path.
 func TestWhatOthersSayByProtocol50(t *testing.T) {
 	trying(t, func(t *testing.T, w *world) {
-		var seen [][]byte
-		w.drops50(func(_, _ netip.Addr, _ bool) bool { return true })
 		a, b := w.up()
-		w.drops50(func(from, _ netip.Addr, _ bool) bool { return from == b.addrs[0] })
-		a.engine.mu.Lock()
-		pair := a.engine.peers[b.public].pair
-		a.engine.mu.Unlock()
-		q := question{pair: pair, line: Line{Local: a.addrs[0], Remote: netip.AddrPortFrom(b.addrs[0], 0)}}
-		a.engine.send(q)
+		w.drops50(func(_, _ netip.Addr, _ bool) bool { return true })
+		time.Sleep(trialEvery / 4)
 		synctest.Wait()
-		for _, data := range [][]byte{nil, []byte("junk"), bytes.Repeat([]byte{0xf5}, 100)} {
-			seen = append(seen, data)
+		pair := func(n *node) *disco.Pair { return n.engine.peers[n.other().public].pair }
+		seal := func(p *disco.Pair, trial disco.Trial) []byte {
+			b, err := p.Seal(nil, rand.Reader, disco.Message{Trial: &trial}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
 		}
-		for _, data := range seen {
-			a.engine.hear(b.addrs[0], a.addrs[0], data)
+		private, err := ecdh.X25519().GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
 		}
-		a.engine.mu.Lock()
-		defer a.engine.mu.Unlock()
-		if n := a.engine.peers[b.public].trial.answers; n != 0 {
-			t.Errorf("%d answers", n)
+		other, err := disco.NewTrialPair(private, a.public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := b.key.Bytes()
+		probes, err := ecdh.X25519().NewPrivateKey(secret[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		probe, err := disco.NewPair(probes, a.public, [32]byte{}) // of another socket, between the same nodes
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := func() uint64 {
+			w.drops50(nil)
+			a.engine.mu.Lock()
+			defer a.engine.mu.Unlock()
+			a.engine.peers[b.public].trial = trial{}.ask(time.Now(), 77)
+			return 77
+		}
+		answer := disco.Trial{ID: open(), Answer: true}
+		for _, c := range []struct {
+			what string
+			from netip.Addr
+			data []byte
+			want int
+		}{
+			{"nothing", b.addrs[0], nil, 0},
+			{"junk", b.addrs[0], bytes.Repeat([]byte{0xf5}, 100), 0},
+			{"of somebody", b.addrs[0], seal(other, answer), 0},
+			{"of another socket", b.addrs[0], seal(probe, answer), 0},
+			{"its own", b.addrs[0], seal(pair(a), answer), 0},
+			{"no question", b.addrs[0], seal(pair(b), disco.Trial{ID: 78, Answer: true}), 0},
+			{"from elsewhere", b.addrs[1], seal(pair(b), answer), 0},
+			{"the answer", b.addrs[0], seal(pair(b), answer), 1},
+			{"the answer again", b.addrs[0], seal(pair(b), answer), 1},
+		} {
+			a.engine.hear(c.from, a.addrs[0], c.data)
+			a.engine.mu.Lock()
+			if n := a.engine.peers[b.public].trial.answers; n != c.want || len(b.heard) > 0 {
+				t.Errorf("%s: %d answers counted, %d sent", c.what, n, len(b.heard))
+			}
+			a.engine.mu.Unlock()
 		}
 	})
 }

@@ -79,7 +79,7 @@ func (t trial) next(now time.Time, used, busy bool) (_ trial, ask bool) {
 		return t, false
 	}
 	every := trialEvery
-	if used && !busy && t.lately == 0 || !used && t.refused {
+	if used && !busy && t.lately == 0 && t.unheard.IsZero() || !used && t.used.IsZero() && t.refused {
 		every = trialIdle
 	}
 	if now.Before(t.asked.Add(every - trialEvery/4)) { // who calls does so every trialEvery, more or less
@@ -124,7 +124,7 @@ func (t trial) answered(now time.Time, a disco.Trial) trial {
 		t.answers = 0
 	}
 	switch {
-	case a.Heard != t.heard:
+	case a.Heard != t.heard || t.used.IsZero():
 		t.heard, t.sent, t.unheard = a.Heard, t.sends, time.Time{}
 	case t.sends-t.sent < trialSent:
 	case t.unheard.IsZero():
