@@ -80,7 +80,7 @@ func TestRead(t *testing.T) {
 	got.Proxy = meshconf.Config{}.Proxy
 	p := netip.MustParsePrefix
 	want := meshconf.Config{
-		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501, Only: true}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
+		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501, Only: true, InUDP: true}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
