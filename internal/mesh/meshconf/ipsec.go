@@ -33,7 +33,7 @@ type ESP struct {
 // esp reads what counts with IPsec alone: it may stand there before the engine is switched, and after.
 func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
 	out := ESP{cmp.Or(raw.Cipher, AES), uint16(r.number("mesh.ipsec.port", raw.Port, DefaultESPPort, 65535)), raw.Only,
-		raw.ESP == ESPUDP}
+		cmp.Or(raw.ESP, ESPUDP) == ESPUDP}
 	if ways := []string{ESPAuto, ESPUDP}; raw.ESP != "" && !slices.Contains(ways, raw.ESP) {
 		r.add("mesh.ipsec.esp", "%q is neither %s nor %s%s", short(raw.ESP), ESPAuto, ESPUDP, conf.Meant(raw.ESP, ways...))
 	}

@@ -57,7 +57,7 @@ func whole() string {
   policies: [/etc/tombolo/policy.yaml]
   lazyAbove: 0
   engine: kernel
-  ipsec: {cipher: chacha20-poly1305, port: 4501, only: true, esp: udp}
+  ipsec: {cipher: chacha20-poly1305, port: 4501, only: true, esp: auto}
   offloads: {udpGSO: false, tunGRO: false}
   portMapping: false
   stun: ["stun.example.com:3478", "[2001:db8::1]:3478"]
@@ -80,7 +80,7 @@ func TestRead(t *testing.T) {
 	got.Proxy = meshconf.Config{}.Proxy
 	p := netip.MustParsePrefix
 	want := meshconf.Config{
-		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501, Only: true, InUDP: true}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
+		Port: 0, Keep: true, LazyAbove: 0, ClosedFor: 36 * time.Hour, Shared: true, Engine: meshconf.Kernel, ESP: meshconf.ESP{Cipher: meshconf.ChaCha, Port: 4501, Only: true}, Offloads: tunnel.Offloads{UDPGRO: true, TunTSO: true},
 		Options: topology.Options{
 			Link: "wg-mesh.1", MTU: 1380, Overlay4: p("100.64.0.0/16"), Marks: topology.Marks{Own: 0x100, Mesh: 0x200, Mask: 0xf00}, Table: 200, Rule: 1000,
 			Filter: "my_mesh", Bypass: true, Accept: []netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("0.0.0.0/0")}, Exclude: []netip.Prefix{p("10.1.0.0/16")},
@@ -105,7 +105,7 @@ func TestDefaults(t *testing.T) {
 		}
 		got.Proxy = meshconf.Config{}.Proxy
 		want := meshconf.Config{
-			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, ESP: meshconf.ESP{Cipher: meshconf.AES, Port: 4500}, Offloads: tunnel.AllOffloads(), PortMapping: true,
+			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, ESP: meshconf.ESP{Cipher: meshconf.AES, Port: 4500, InUDP: true}, Offloads: tunnel.AllOffloads(), PortMapping: true,
 		}
 		want.Options.Exclude, want.Options.Masquerade = []netip.Prefix{}, []netip.Prefix{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(meshconf.Default(), want) {

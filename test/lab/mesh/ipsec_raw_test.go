@@ -33,7 +33,14 @@ func TestIPsecWithoutUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.startDiscovery()
-	a, b, c := r.withEngine(0, meshconf.IPsec), r.withEngine(1, meshconf.IPsec), r.withEngine(2, meshconf.IPsec)
+	var nodes []*node
+	for i := range g.All {
+		nodes = append(nodes, r.withEngine(i, meshconf.IPsec))
+		nodes[i].edit(func(whole map[string]any) {
+			section(whole, "mesh")["ipsec"] = map[string]any{"esp": meshconf.ESPAuto}
+		})
+	}
+	a, b, c := nodes[0], nodes[1], nodes[2]
 	together(a, b, c)
 	to, back := a.flood(b.overlay4), b.flood(a.overlay4)
 	defer func() { to.End(); back.End() }()
