@@ -68,6 +68,8 @@ func TestIPsecWithoutUDP(t *testing.T) {
 		}
 	})
 	r.step("where it passes no more", func(t *testing.T) {
+		a.awaitESP(b, "without UDP: ") // still, or again
+		b.awaitESP(a, "without UDP: ")
 		if err := lab.CutESP(b.place.Router, "wan").On(); err != nil {
 			t.Fatal(err)
 		}
@@ -81,6 +83,9 @@ func TestIPsecWithoutUDP(t *testing.T) {
 			}
 		}
 		a.awaitESP(b, "in UDP: protocol 50: ")
+		if p, err := a.peer(b); err == nil {
+			t.Attr("figure", "then a says: "+p.ESP)
+		}
 	})
 	r.requireNoClearText(r.nodes...)
 }
