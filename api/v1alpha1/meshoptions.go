@@ -77,6 +77,8 @@ type MeshIPsec struct {
 	Cipher string `json:"cipher,omitempty"`
 	// Port is the UDP port of ESP. Default 4500.
 	Port *int `json:"port,omitempty"`
+	// ESP is auto, without UDP where packets of protocol 50 pass, or udp. Default udp.
+	ESP string `json:"esp,omitempty"`
 	// Only has nodes that do not run ipsec not be reached, instead of by WireGuard.
 	Only bool `json:"only,omitempty"`
 }

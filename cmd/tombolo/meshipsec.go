@@ -13,8 +13,11 @@ import (
 
 // printAssociations prints the tunnels of IPsec to a peer, as rows of a table.
 func printAssociations(w io.Writer, p mesh.Peer, now time.Time) {
+	if p.ESP != "" {
+		fmt.Fprintf(w, "  esp\t%s\n", p.ESP)
+	}
 	for _, a := range p.SecurityAssociations {
-		fmt.Fprintf(w, "  ipsec %s to %s\t%s\t%s\n", a.Local, a.Remote, a.Cipher, associationText(a, now))
+		fmt.Fprintf(w, "  ipsec %s to %s\t%s\t%s\n", a.Local, a.To(), a.Cipher, associationText(a, now))
 	}
 }
 

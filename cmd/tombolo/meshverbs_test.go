@@ -122,7 +122,9 @@ b
 				SPIIn: "0x10001", SPIOut: "0x20001", Cipher: "aes-256-gcm", Here: true, Sends: true, Since: now.Add(-time.Minute), Packets: [2]uint64{1, 7}}
 			old := a
 			old.SPIOut, old.Here, old.Sends, old.Ends = "", false, false, now.Add(9*time.Second)
+			a.Raw = true
 			s.Peers = s.Peers[:1]
+			s.Peers[0].ESP = "without UDP: packets of protocol 50 pass both ways"
 			s.Peers[0].SecurityAssociations, s.Peers[0].Candidates = []mesh.SecurityAssociation{old, a}, nil
 		}, true, head + reached + `
 PEER  ADDRESS      STATE   BY               FOR   RTT    HANDSHAKE  SENT   RECEIVED  WHY
@@ -130,8 +132,9 @@ b     100.112.0.2  direct  192.0.2.2:51820  1h0m  1.2ms  10s        1.5kB  2.0MB
 
 b
   range                              10.1.0.0/16
+  esp                                without UDP: packets of protocol 50 pass both ways
   ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, none out, receives, and goes in 9s, begun there 1m0s ago, 1 packet sent, 7 received
-  ipsec 192.0.2.1 to 192.0.2.2:4500  aes-256-gcm  SPI 0x10001 in, 0x20001 out, sends and receives, begun here 1m0s ago, 1 packet sent, 7 received
+  ipsec 192.0.2.1 to 192.0.2.2       aes-256-gcm  SPI 0x10001 in, 0x20001 out, sends and receives, begun here 1m0s ago, 1 packet sent, 7 received
 `},
 		"WireGuard beside IPsec": {func(s *mesh.Status) {
 			s.Engine, s.Beside, s.Peers = "ipsec", &mesh.Beside{Engine: "wireguard", Link: "tombolo0w", Port: 51820, Peers: 2}, s.Peers[:3]

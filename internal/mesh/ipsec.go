@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/keyconn"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
+	"github.com/tombolo-io/tombolo/internal/mesh/rawesp"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
@@ -33,6 +34,7 @@ type overIPsec struct {
 	*ipsectunnel.Engine
 	socket *espudp.Socket
 	port   *keyconn.Port
+	raw    *rawesp.Socket // nil: ESP is in UDP always
 	relay  *relayed
 	made   bool
 }
@@ -48,7 +50,11 @@ func (o overIPsec) Run(ctx context.Context, to tunnel.Handlers) error {
 
 // Close ends it all; states that are kept work on once the port is open again.
 func (o overIPsec) Close(keep bool) error {
-	return errors.Join(o.port.Close(), o.Engine.Close(keep), o.relay.socket.Close(), o.socket.Close())
+	err := errors.Join(o.port.Close(), o.Engine.Close(keep), o.relay.socket.Close(), o.socket.Close())
+	if o.raw != nil {
+		err = errors.Join(err, o.raw.Close())
+	}
+	return err
 }
 
 // Abandon is Close after a start that failed: a link that was there before stays.
@@ -107,10 +113,13 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 	out.made = link.Made()
 	opened = append(opened, func() error { return link.Close(!out.made) })
 	var later connections
-	out.Engine, err = ipsectunnel.New(ipsectunnel.Parts{Kernel: link, Link: link, Transport: &later,
-		Port: out.socket.Port(), ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake,
-		Log: log})
-	if err != nil {
+	parts := ipsectunnel.Parts{Kernel: link, Link: link, Transport: &later, Port: out.socket.Port(),
+		ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake, Log: log}
+	if out.raw, parts.NoRaw = openRaw(ctx, cfg, log); out.raw != nil {
+		parts.Raw = out.raw
+		opened = append(opened, out.raw.Close)
+	}
+	if out.Engine, err = ipsectunnel.New(parts); err != nil {
 		return carrier{}, err
 	}
 	if out.port, err = keyconn.Open(out.socket.Packets(), out.Engine.Server(), out.Engine.Near); err != nil {
@@ -122,6 +131,20 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 		return carrier{}, err
 	}
 	return carrier{out.relay, out.relay, out.socket, out, out}, nil
+}
+
+// openRaw opens the socket by which nodes find out whether protocol 50 passes, or says why there is none: what it is
+// about goes by UDP, too.
+func openRaw(ctx context.Context, cfg Config, log *slog.Logger) (*rawesp.Socket, string) {
+	if cfg.ESP.InUDP {
+		return nil, "mesh.ipsec.esp says so"
+	}
+	s, err := rawesp.Open(ctx, cfg.Options.Marks.Own)
+	if err != nil {
+		log.Warn("all packets of IPsec go in UDP", telemetry.AttrReason, err)
+		return nil, err.Error()
+	}
+	return s, ""
 }
 
 // leavesFrom tells from which address of this machine packets with a mark leave for another one.
@@ -150,10 +173,13 @@ func (p *Peer) keys(s ipsectunnel.State) {
 	if s.Fault != nil {
 		p.Why = "no keys are agreed, and packets are lost: " + s.Fault.Error()
 	}
+	if s.Why != "" {
+		p.ESP = espText(s)
+	}
 	for _, t := range s.Tunnels {
 		a := SecurityAssociation{Local: t.Local, Remote: t.Remote, ReqID: t.Number, SPIIn: fmt.Sprintf("%#x", t.In),
 			Cipher: t.Cipher.String(), Here: t.Own, Sends: t.Sends, Since: t.Made.Round(0), Ends: t.Ends.Round(0),
-			Packets: [2]uint64{t.Sent, t.Got}}
+			Packets: [2]uint64{t.Sent, t.Got}, Raw: t.Raw}
 		if t.Out != 0 {
 			a.SPIOut = fmt.Sprintf("%#x", t.Out)
 		}
@@ -185,11 +211,34 @@ func (m *Mesh) ipsecErrors() []ipsec.Error {
 func (p *Peer) explainKeys() string {
 	for _, a := range p.SecurityAssociations {
 		if a.Sends {
-			return fmt.Sprintf("ipsec: from %s to %s, SPI %s, %s, answers by SPI %s\n", a.Local, a.Remote, a.SPIOut, a.Cipher,
-				a.SPIIn)
+			return fmt.Sprintf("ipsec: from %s to %s, SPI %s, %s, answers by SPI %s\n%s", a.Local, a.To(), a.SPIOut, a.Cipher,
+				a.SPIIn, p.explainESP())
 		}
 	}
 	return ""
+}
+
+// espText says whether packets go without UDP, and why.
+func espText(s ipsectunnel.State) string {
+	if s.Raw {
+		return "without UDP: " + s.Why
+	}
+	return "in UDP: " + s.Why
+}
+
+func (p *Peer) explainESP() string {
+	if p.ESP == "" {
+		return ""
+	}
+	return "esp " + p.ESP + "\n"
+}
+
+// To is the other end as people see it: protocol 50 has no ports.
+func (a SecurityAssociation) To() string {
+	if a.Raw {
+		return a.Remote.Addr().String()
+	}
+	return a.Remote.String()
 }
 
 // ipsecErrorsInto adds those of which there are any to a status.

@@ -60,6 +60,9 @@ func (s *state) linkReport(r routing.Status, ways map[string]peering.Report,
 		if peer.Engine = by.by; by.why != "" {
 			peer.Reason += "; by " + by.by.String() + ": " + by.why
 		}
+		if s := tunnels[t.Key]; s.Why != "" {
+			peer.Reason += "; esp " + espText(s)
+		}
 		for _, x := range tunnels[t.Key].Tunnels {
 			peer.SAs = append(peer.SAs, report.SA{Local: x.Local, Remote: x.Remote.Addr(), Number: x.Number, In: x.In,
 				Out: x.Out, Algorithm: x.Cipher.Kernel(), Sends: x.Sends})

@@ -187,6 +187,8 @@ type Peer struct {
 	// Stale says that no source can tell any longer whether it is alive.
 	Stale      bool        `json:"stale,omitempty"`
 	Candidates []Candidate `json:"candidates,omitempty"`
+	// ESP says whether packets of IPsec to it go without UDP, and why; empty: there is no path, or only by a relay.
+	ESP string `json:"esp,omitempty"`
 	// SecurityAssociations are the tunnels of IPsec to it, oldest first.
 	SecurityAssociations []SecurityAssociation `json:"securityAssociations,omitempty"`
 }
@@ -195,6 +197,7 @@ type Peer struct {
 type SecurityAssociation struct {
 	Local   netip.Addr     `json:"local"`
 	Remote  netip.AddrPort `json:"remote"`
+	Raw     bool           `json:"raw,omitempty"` // ESP without UDP: the port says nothing
 	ReqID   uint32         `json:"reqID"`
 	SPIIn   string         `json:"spiIn"`
 	SPIOut  string         `json:"spiOut,omitempty"` // left out: nothing is sent by it any more

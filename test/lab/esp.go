@@ -8,23 +8,13 @@ import (
 	"crypto/cipher"
 )
 
-// OpenESP is what a packet of ESP in UDP has within (RFC 4303, RFC 4106), if it is of one of the states; the upper half
-// of its sequence number is 0. Nil: it cannot be decrypted.
+// OpenESP is what a packet of ESP has within, in UDP or not (RFC 4303, RFC 4106), if it is of one of the states; the
+// upper half of its sequence number is 0. Nil: it cannot be decrypted.
 func OpenESP(frame []byte, keys map[uint32][]byte) (spi uint32, plain []byte) {
-	var udp []byte
-	switch {
-	case len(frame) > 14+20 && frame[12] == 0x08 && frame[13] == 0 && frame[14+9] == 17:
-		udp = frame[14+20:]
-	case len(frame) > 14+40 && frame[12] == 0x86 && frame[13] == 0xdd && frame[14+6] == 17:
-		udp = frame[14+40:]
-	}
-	if len(udp) < 8+8+8+16 {
+	esp, _ := ESPWithin(frame)
+	if len(esp) < 8+8+16 {
 		return 0, nil
 	}
-	if size := int(udp[4])<<8 | int(udp[5]); size >= 8+8+8+16 && size <= len(udp) {
-		udp = udp[:size]
-	}
-	esp := udp[8:]
 	spi = uint32(esp[0])<<24 | uint32(esp[1])<<16 | uint32(esp[2])<<8 | uint32(esp[3])
 	key := keys[spi]
 	if key == nil {
@@ -45,4 +35,27 @@ func OpenESP(frame []byte, keys map[uint32][]byte) (spi uint32, plain []byte) {
 		return spi, nil
 	}
 	return spi, plain
+}
+
+// ESPWithin is the ESP of a frame, and whether it is without UDP; nil: it has none. What else goes by UDP, or by
+// protocol 50, looks the same.
+func ESPWithin(frame []byte) (esp []byte, raw bool) {
+	var proto byte
+	switch {
+	case len(frame) > 14+20 && frame[12] == 0x08 && frame[13] == 0:
+		size := int(frame[16])<<8 | int(frame[17])
+		proto, esp = frame[14+9], frame[14+20:max(14+20, min(len(frame), 14+size))] // short frames are filled
+	case len(frame) > 14+40 && frame[12] == 0x86 && frame[13] == 0xdd:
+		proto, esp = frame[14+6], frame[14+40:]
+	}
+	switch {
+	case proto == 50:
+		return esp, true
+	case proto != 17 || len(esp) < 8:
+		return nil, false
+	}
+	if size := int(esp[4])<<8 | int(esp[5]); size >= 8 && size <= len(esp) {
+		esp = esp[:size]
+	}
+	return esp[8:], false
 }

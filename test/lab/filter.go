@@ -48,6 +48,12 @@ func BlockUDP(h *Host, link string) *Filter {
 		append(network.Through(expr.MetaKeyIIFNAME, link), network.Layer4(unix.IPPROTO_UDP)...))
 }
 
+// CutESP drops packets of protocol 50, ESP without UDP, that come in through the link. Its count is the packets.
+func CutESP(h *Host, link string) *Filter {
+	return h.Filter("no-esp-"+link, incoming(append(network.Through(expr.MetaKeyIIFNAME, link),
+		network.Layer4(unix.IPPROTO_ESP)...)))
+}
+
 // BlockFamily drops one IP version, 4 or 6, where it is forwarded in or out
 // through the link: a network that announces it and does not carry it. Its count
 // is the packets dropped.

@@ -73,7 +73,7 @@ func TestKernelIPsec(t *testing.T) {
 			append([]string{"esp4", "esp6"}, ciphers...)...),
 		in("TestKeysOnThePortOfESP"),
 		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
-			Test: "^TestIPsec(Engine|Relay|LinkedClusters)$"},
+			Test: "^TestIPsec(Engine|Relay|WithoutUDP|LinkedClusters)$"},
 		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
 	}})
 }

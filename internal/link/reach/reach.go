@@ -264,7 +264,8 @@ func Lost(v View) (out []string) {
 
 // Alone reports whether the node that looks is a gateway that reaches no other node of its cluster: nothing comes to
 // those through it. Those that are idle may be reached or not, and are left out. One that is lost suffices if all that
-// are not have just missed an answer: they are asked when it was in doubt, and would be known to be lost a second later.
+// are not have just missed an answer: they are asked when it was in doubt, and would be known to be lost a second
+// later.
 func Alone(v View) bool {
 	i := slices.IndexFunc(v.Clusters, func(c Cluster) bool { return c.Name == v.Self.Cluster })
 	if i < 0 || !v.Clusters[i].Gateway {

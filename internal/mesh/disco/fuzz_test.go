@@ -10,7 +10,7 @@ import (
 // FuzzPayload: what a member of the cluster seals may be anything. Nothing
 // panics, and what is taken is written and read alike.
 func FuzzPayload(f *testing.F) {
-	for _, m := range []Message{{Ping: &Ping{ID: 1}}, {Pong: &Pong{ID: 1}}, {Call: &Call{}}} {
+	for _, m := range []Message{{Ping: &Ping{ID: 1}}, {Pong: &Pong{ID: 1}}, {Call: &Call{}}, {Trial: &Trial{ID: 1, Heard: 2}}} {
 		f.Add(m.append(nil, 0))
 	}
 	f.Add([]byte{typeCall, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1, 0, 9})

@@ -51,6 +51,18 @@ type Message struct {
 	Ping *Ping
 	Pong *Pong
 	Call *Call
+	// Trial goes by protocol 50 alone, sealed by a Pair of its own (NewTrialPair).
+	Trial *Trial
+}
+
+// Trial asks whether packets of protocol 50 pass without UDP, or answers.
+type Trial struct {
+	ID     uint64
+	Answer bool
+	// Rests says that the sender wants no ESP without UDP for now.
+	Rests bool
+	// Heard is how many packets of ESP without UDP the sender has received of the receiver.
+	Heard uint64
 }
 
 // Ping asks for a pong by the way that it came.
@@ -84,13 +96,18 @@ const (
 	typePing = 1
 	typePong = 2
 	typeCall = 3
+	// typeTrial is not known to nodes of a release before, which hear nothing of protocol 50.
+	typeTrial = 4
 
 	flagWanted = 1
 	flagAsks   = 2
 	flagAlone  = 4
+	flagAnswer = 1 // of a trial
+	flagRests  = 2
 
 	sizePing  = 8 + 1
 	sizePong  = 8 + sizeAddr + 2 // without flags, which came later
+	sizeTrial = 8 + 1 + 8
 	sizeAddr  = 16 + 2
 	pingZeros = 30 // so that no answer is longer than what it answers
 )
@@ -116,6 +133,17 @@ func (m Message) append(b []byte, fill int) []byte {
 		for _, at := range all {
 			b = appendAddr(b, at)
 		}
+	case m.Trial != nil:
+		b = append(b, typeTrial)
+		b = binary.BigEndian.AppendUint64(b, m.Trial.ID)
+		var f byte
+		if m.Trial.Answer {
+			f |= flagAnswer
+		}
+		if m.Trial.Rests {
+			f |= flagRests
+		}
+		b = binary.BigEndian.AppendUint64(append(b, f), m.Trial.Heard)
 	}
 	for len(b)-began < fill {
 		b = append(b, 0)
@@ -174,6 +202,12 @@ func parse(b []byte) (m Message, err error) {
 		}
 	case typeCall:
 		return parseCall(body)
+	case typeTrial:
+		if len(body) < sizeTrial {
+			return m, fmt.Errorf("a trial of %d bytes, not %d", len(body), sizeTrial)
+		}
+		m.Trial = &Trial{ID: binary.BigEndian.Uint64(body), Answer: body[8]&flagAnswer != 0,
+			Rests: body[8]&flagRests != 0, Heard: binary.BigEndian.Uint64(body[9:])}
 	}
 	return m, nil
 }

@@ -61,6 +61,11 @@ func NewPair(self *ecdh.PrivateKey, peer, psk [32]byte) (*Pair, error) {
 	}, nil
 }
 
+// NewTrialPair derives the keys of a pair for trials: no probe of another socket is one.
+func NewTrialPair(self *ecdh.PrivateKey, peer [32]byte) (*Pair, error) {
+	return NewPair(self, peer, sha256.Sum256([]byte("tombolo mesh trial 1")))
+}
+
 func aead(secret []byte, sender, receiver [32]byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, secret, []byte("tombolo mesh probe 1"), string(sender[:])+string(receiver[:]),
 		chacha20poly1305.KeySize)

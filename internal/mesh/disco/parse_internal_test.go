@@ -34,6 +34,8 @@ func TestPayloadsByHand(t *testing.T) {
 		"a pong by a relay":               {pong("::", 0, 0), true},
 		"a pong that saw a multicast":     {pong("224.0.0.1", 5, 0), false},
 		"a pong that saw nobody's port 5": {pong("::", 5, 0), false},
+		"a trial":                         {Message{Trial: &Trial{ID: 7}}.append(nil, 0), true},
+		"a trial that lacks a byte":       {Message{Trial: &Trial{ID: 7}}.append(nil, 0)[:sizeTrial], false},
 		"an unknown type":                 {[]byte{99, 1, 2}, true},
 	} {
 		m, err := parse(c.payload)

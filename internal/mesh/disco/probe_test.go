@@ -68,6 +68,9 @@ func messages() []disco.Message {
 		{Ping: &disco.Ping{ID: 3, Asks: true}},
 		{Ping: &disco.Ping{ID: 3, Alone: true}},
 		{Pong: &disco.Pong{ID: 7, From: at("198.51.100.7:51820"), Size: 1452, Alone: true}},
+		{Trial: &disco.Trial{ID: 7, Heard: 1 << 40}},
+		{Trial: &disco.Trial{ID: 7, Answer: true}},
+		{Trial: &disco.Trial{ID: 7, Answer: true, Rests: true}},
 	}
 }
 

@@ -15,6 +15,13 @@ import (
 type Line struct {
 	Local  netip.Addr
 	Remote netip.AddrPort
+	Raw    bool // by protocol 50, without UDP: the port says nothing
+}
+
+// inUDP is the line of ESP in UDP.
+func (l Line) inUDP() Line {
+	l.Raw = false
+	return l
 }
 
 // IsZero reports whether there is none.
@@ -110,8 +117,16 @@ func (l Limits) reason(s situation, v verdict) (why string, due time.Time) {
 	}
 	h := &s.held[v.send]
 	// A peer whose router passes on a port calls from another one than it is called at: what came since is as good.
-	if h.line != s.line && !(h.line.sameEnds(s.line) && !h.made.Before(s.since)) {
-		return "the path has changed", s.since
+	if h.line != s.line && !(h.line.sameEnds(s.line) && h.line.Raw == s.line.Raw && !h.made.Before(s.since)) {
+		switch {
+		case !h.line.sameEnds(s.line) || h.line.Raw == s.line.Raw:
+			return "the path has changed", s.since
+		case !s.line.Raw:
+			return "packets do not pass without UDP", s.since
+		case s.first:
+			return "packets pass without UDP", s.since
+		}
+		return "packets pass without UDP", s.since.Add(yield)
 	}
 	if s.wanted.After(h.made.Add(shakeAgain)) {
 		return "the peer does not answer", s.wanted
@@ -133,8 +148,8 @@ func (v *verdict) sooner(t time.Time) {
 }
 
 // supersede notes that a tunnel was agreed: what its beginner had before goes, and also what the other one has begun if
-// the beginner has forgotten it, as a new life shows. Nobody sends any more by those from and to the same addresses: the
-// kernel could not tell them apart.
+// the beginner has forgotten it, as a new life shows. Nobody sends any more by those from and to the same addresses:
+// the kernel could not tell them apart.
 func supersede(all []held, is held, now time.Time) []held {
 	all = slices.DeleteFunc(all, func(h held) bool { return h.In == is.In && h.Out == 0 }) // it was half of it
 	// A peer with a new life does not know what was before.

@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	lineX = Line{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddrPort("198.51.100.1:4500")}
-	lineY = Line{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddrPort("198.51.100.2:4500")}
+	lineX = Line{Local: netip.MustParseAddr("192.0.2.1"), Remote: netip.MustParseAddrPort("198.51.100.1:4500")}
+	lineY = Line{Local: netip.MustParseAddr("192.0.2.1"), Remote: netip.MustParseAddrPort("198.51.100.2:4500")}
 	// lineP has the addresses of lineX: the peer's NAT has given it another port.
-	lineP = Line{lineX.Local, netip.MustParseAddrPort("198.51.100.1:61000")}
+	lineP = Line{Local: lineX.Local, Remote: netip.MustParseAddrPort("198.51.100.1:61000")}
 )
 
 func TestDecide(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
@@ -50,11 +51,20 @@ type Transport interface {
 	Run(ctx context.Context, handle func(context.Context, Conn)) error
 }
 
+// Raw is where it is tried whether packets of protocol 50 pass: a *rawesp.Socket.
+type Raw interface {
+	Send(to, local netip.Addr, data []byte) error
+	// Run hands over what comes, one at a time, until ctx ends.
+	Run(ctx context.Context, take func(from, local netip.Addr, data []byte)) error
+}
+
 // Parts are what an Engine works with.
 type Parts struct {
 	Kernel    Kernel
 	Link      Link
 	Transport Transport
+	Raw       Raw    // nil: ESP is in UDP always
+	NoRaw     string // why that is so
 	ChaCha    bool   // it asks for ChaCha20-Poly1305
 	Port      uint16 // of ESP in UDP on this machine
 	Limits    Limits // Default
@@ -79,8 +89,9 @@ type Engine struct {
 	peers   map[member.Key]*peer
 	pins    map[member.Pin]int // how many peers state one
 	ids     map[uint32]*peer
-	spis    map[uint32]bool // by which this node receives
-	work    *run.Group      // exchanges; nil: it does not run
+	hints   map[disco.Hint]*peer // of trials
+	spis    map[uint32]bool      // by which this node receives
+	work    *run.Group           // exchanges; nil: it does not run
 	closed  bool
 	adopted bool      // what an earlier run has left is known
 	stale   bool      // the kernel refused policies
@@ -93,8 +104,11 @@ type peer struct {
 	peerFacts
 	situation
 	epochs  epochs
-	id      uint32 // of its policies and states
-	sends   Line   // of its policy; zero: nothing leaves
+	trial   trial
+	pair    *disco.Pair // of trials; nil: there are none
+	replied time.Time   // when one of the peer was answered
+	id      uint32      // of its policies and states
+	sends   Line        // of its policy; zero: nothing leaves
 	seen    seen
 	cancel  context.CancelFunc // of the exchange that this node has begun
 	fault   error              // why the last one failed
@@ -126,7 +140,7 @@ func New(p Parts) (*Engine, error) {
 	}
 	e := &Engine{parts: p, log: p.Log, gone: make(chan struct{}),
 		peers: map[member.Key]*peer{}, pins: map[member.Pin]int{}, ids: map[uint32]*peer{},
-		spis: map[uint32]bool{}}
+		spis: map[uint32]bool{}, hints: map[disco.Hint]*peer{}}
 	e.alarm = run.NewAlarm(e.tick)
 	return e, nil
 }
@@ -176,6 +190,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.alarm.Start()
 	g.Go("exchanges of peers", func(ctx context.Context) error { return e.parts.Transport.Run(ctx, e.answer) })
 	g.Do(e.watch)
+	if e.parts.Raw != nil {
+		g.Go("trials of protocol 50", func(ctx context.Context) error { return e.parts.Raw.Run(ctx, e.hear) })
+		g.Go("trials of protocol 50", func(ctx context.Context) error { return run.Every(ctx, trialEvery, e.ask) })
+	}
 	<-g.Context().Done()
 	e.alarm.Stop() // it begins no exchange any more
 	err := g.Wait()

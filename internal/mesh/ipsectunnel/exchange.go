@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyexchange"
+	"github.com/tombolo-io/tombolo/internal/mesh/rawesp"
 )
 
 // beginLocked begins an exchange with a peer, by the line that is wanted.
@@ -40,6 +41,9 @@ func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 		case errors.Is(ctx.Err(), context.Canceled): // another path is wanted, or nobody is there any more
 		default:
 			p.failed, p.fault = p.failed+1, err
+			if x.line.Raw && x.line == p.line { // by UDP there is a tunnel already
+				p.trial = p.trial.rest(time.Now(), "no keys are agreed: "+err.Error())
+			}
 			e.log.Debug("no keys for IPsec", telemetry.AttrNode, p.key.Short(), "path", x.line.Remote,
 				telemetry.AttrReason, err)
 		}
@@ -69,7 +73,7 @@ func (x *exchange) begin(ctx context.Context) error {
 	}
 	x.cipher = cipherOf(c)
 	if _, err = c.Write(call.bytes()); err == nil {
-		_, err = keyexchange.Initiate(c, id, x.epoch, x)
+		_, err = keyexchange.Initiate(c, id, keyexchange.Offer{Epoch: x.epoch, Raw: x.line.Raw}, x)
 	}
 	if err != nil {
 		return errors.Join(err, c.Close())
@@ -81,7 +85,7 @@ func (x *exchange) begin(ctx context.Context) error {
 func (e *Engine) answer(_ context.Context, c Conn) {
 	defer c.Close()
 	to, local := c.Ends()
-	x := &exchange{e: e, line: Line{local.Unmap(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())}}
+	x := &exchange{e: e, line: Line{Local: local.Unmap(), Remote: netip.AddrPortFrom(to.Addr().Unmap(), to.Port())}}
 	if err := x.answer(c); err != nil {
 		e.log.Debug("an exchange of a peer failed", "path", to, telemetry.AttrReason, err)
 	}
@@ -144,6 +148,19 @@ func cipherOf(c Conn) ipsec.Cipher {
 	return ipsec.AES
 }
 
+// Offered refuses a tunnel without UDP of which this node does not want to know.
+func (x *exchange) Offered(o keyexchange.Offer) error {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	if x.line.Raw = o.Raw; !o.Raw {
+		return nil
+	}
+	if !x.e.mayRaw(x.line) || x.line.sameEnds(x.p.line) && time.Now().Before(x.p.trial.until) {
+		return fault.New(fault.CodeRequest, "keys for a tunnel").Whyf("packets do not go without UDP here")
+	}
+	return nil
+}
+
 // SPI is one by which this node receives from nobody else.
 func (x *exchange) SPI() (uint32, error) {
 	x.e.mu.Lock()
@@ -153,7 +170,7 @@ func (x *exchange) SPI() (uint32, error) {
 		if _, err := rand.Read(b[:]); err != nil {
 			return 0, err
 		}
-		if spi := binary.BigEndian.Uint32(b[:]); spi >= lowestSPI && !x.e.spis[spi] {
+		if spi := binary.BigEndian.Uint32(b[:]); spi >= lowestSPI && spi != rawesp.SPI && !x.e.spis[spi] {
 			return spi, nil
 		}
 	}
@@ -167,10 +184,12 @@ func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
 	if p.gone {
 		return gone()
 	}
-	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Local, SPI: spi}, Peer: p.id,
-		From: x.line.Remote.Addr(), FromPort: x.line.Remote.Port(), ToPort: e.parts.Port, Cipher: x.cipher,
-		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
-	if err != nil {
+	s := ipsec.State{Name: ipsec.Name{To: x.line.Local, SPI: spi}, Peer: p.id, From: x.line.Remote.Addr(),
+		Cipher: x.cipher, Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()}
+	if !x.line.Raw {
+		s.FromPort, s.ToPort = x.line.Remote.Port(), e.parts.Port
+	}
+	if err := e.parts.Kernel.Add(s); err != nil {
 		return err
 	}
 	x.in, e.spis[spi] = spi, true
@@ -192,9 +211,12 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 	if p.gone {
 		return gone()
 	}
-	err := e.parts.Kernel.Add(ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id,
-		From: x.line.Local, FromPort: e.parts.Port, ToPort: x.line.Remote.Port(), Sends: true, Cipher: x.cipher,
-		Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()})
+	s := ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id, From: x.line.Local,
+		Sends: true, Cipher: x.cipher, Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()}
+	if !x.line.Raw {
+		s.FromPort, s.ToPort = e.parts.Port, x.line.Remote.Port()
+	}
+	err := e.parts.Kernel.Add(s)
 	if err != nil {
 		return err
 	}

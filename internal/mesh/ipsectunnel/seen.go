@@ -79,10 +79,16 @@ func (e *Engine) lookLocked() error {
 		for i := range p.held {
 			h := &p.held[i]
 			if s, there := counters[ipsec.Name{To: h.line.Local, SPI: h.In}]; there {
-				got.add(h.got.grow(s))
+				more := h.got.grow(s)
+				if got.add(more); h.line.Raw {
+					p.trial.receives += more.packets
+				}
 			}
 			if s, there := counters[ipsec.Name{To: h.line.Remote.Addr(), SPI: h.Out}]; there {
-				sent.add(h.use.grow(s))
+				more := h.use.grow(s)
+				if sent.add(more); h.line.Raw {
+					p.trial.sends += more.packets
+				}
 			}
 		}
 		if p.seen.note(now, sent, got) && p.seen.watched && e.parts.Wake != nil {

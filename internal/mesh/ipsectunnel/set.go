@@ -37,6 +37,7 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	again := e.own != own
 	e.own = own
 	errs := []error{e.signLocked(cfg.Signer)}
 	lines := map[member.Key]Line{}
@@ -55,7 +56,7 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 		p.first = string(own[:]) < string(k[:])
 		p.ranges = w.Ranges
 	}
-	errs = append(errs, e.adoptLocked(), e.policiesLocked())
+	errs = append(errs, e.pairLocked(cfg.Key, again), e.adoptLocked(), e.policiesLocked())
 	e.alarm.Ring()
 	return errors.Join(errs...)
 }
@@ -100,6 +101,9 @@ func (e *Engine) addLocked(k member.Key, pin member.Pin, own tunnel.Secret) *pee
 func (e *Engine) forgetLocked(p *peer) error {
 	p.gone = true
 	delete(e.peers, p.key)
+	if p.pair != nil {
+		delete(e.hints, p.pair.Hint)
+	}
 	delete(e.ids, p.id)
 	if e.pins[p.pin]--; e.pins[p.pin] <= 0 {
 		delete(e.pins, p.pin)
@@ -192,7 +196,12 @@ func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
 	if p == nil {
 		return false
 	}
-	if p.line != line {
+	if p.line.inUDP() != line {
+		if line.sameEnds(p.line) { // by another port, of which protocol 50 has none
+			line.Raw = p.line.Raw
+		} else {
+			p.trial = trial{receives: p.trial.receives, sends: p.trial.sends, sent: p.trial.sends}
+		}
 		p.line, p.since, p.failed = line, time.Now(), 0
 		if p.cancel != nil { // it is about another path
 			p.cancel()
@@ -214,6 +223,9 @@ func (e *Engine) Handshake(k member.Key) error {
 		return fault.Newf(fault.CodeNotFound, "peer %s", k.Short())
 	}
 	p.wanted = time.Now()
+	if p.line.Raw { // what is not answered may not pass
+		p.trial = p.trial.rest(p.wanted, "the peer does not answer")
+	}
 	e.alarm.Ring()
 	return nil
 }

@@ -26,6 +26,8 @@ type Shown struct {
 // State is how it is with a peer.
 type State struct {
 	Tunnels []Shown // oldest first, without what an earlier run has left
+	Raw     bool    // packets go without UDP
+	Why     string  // and why, or why not; empty: there is no path
 	Fault   error   // why nothing can be sent, if an exchange failed; nil: something can, or none did
 }
 
@@ -39,6 +41,7 @@ func (e *Engine) Peers() map[member.Key]State {
 		if p.sends.IsZero() {
 			s.Fault = p.fault
 		}
+		s.Raw, s.Why = e.wayLocked(time.Now(), p)
 		for i := range p.held {
 			h := &p.held[i]
 			s.Tunnels = append(s.Tunnels, Shown{Line: h.line, Number: p.id, In: h.In, Out: h.Out, Cipher: h.cipher,

@@ -39,6 +39,13 @@ func (e *Engine) tick() time.Duration {
 // stepLocked does what is due for a peer, and reports whether it sends by another line.
 func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) {
 	v := e.parts.Limits.decide(now, p.situation)
+	if raw := e.mayRaw(p.line) && p.trial.passes(now, p.usesRaw(v.send)); raw != p.line.Raw {
+		p.line.Raw, p.since, p.failed = raw, now, 0
+		if p.cancel != nil { // it is about the other one
+			p.cancel()
+		}
+		v = e.parts.Limits.decide(now, p.situation)
+	}
 	sends := Line{}
 	switch {
 	case v.send >= 0:

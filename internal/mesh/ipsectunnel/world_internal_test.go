@@ -61,7 +61,7 @@ func (k *kernel) Add(s ipsec.State) error {
 			return errors.New("there is a state of this name")
 		}
 	}
-	k.states = append(k.states, kept{s, ipsec.Seen{Name: s.Name, Peer: s.Peer, From: s.From, UDP: true, Made: time.Now()}})
+	k.states = append(k.states, kept{s, ipsec.Seen{Name: s.Name, Peer: s.Peer, From: s.From, UDP: s.ToPort != 0, Made: time.Now()}})
 	return nil
 }
 
@@ -133,6 +133,8 @@ type node struct {
 	engine *Engine
 	stop   func()
 	came   chan accepted
+	tries  bool // whether packets pass without UDP
+	heard  chan trialPacket
 }
 
 // world is two nodes, and the network between them.
@@ -146,6 +148,8 @@ type world struct {
 	dials int
 	// forwarded are ports at which nodes are called, though they call from port.
 	forwarded map[netip.Addr]uint16
+	// cut50 drops packets of protocol 50: those of ESP, or those that try whether it passes.
+	cut50 func(from, to netip.Addr, esp bool) bool
 }
 
 // at is where what is sent to an address and port arrives.
@@ -155,7 +159,7 @@ func (w *world) at(to netip.AddrPort) netip.AddrPort {
 			return netip.AddrPortFrom(inside, port)
 		}
 	}
-	if to.Port() == w.forwarded[to.Addr()] {
+	if p := w.forwarded[to.Addr()]; p != 0 && to.Port() == p {
 		return netip.AddrPortFrom(to.Addr(), port)
 	}
 	return to
@@ -188,8 +192,12 @@ func newWorld(t *testing.T) *world {
 // start runs a node; keep is whether its kernel has what an earlier run had.
 func (n *node) start() {
 	n.came = make(chan accepted)
+	var raw Raw
+	if n.tries {
+		n.heard, raw = make(chan trialPacket, 10), rawTwin{n}
+	}
 	var err error
-	n.engine, err = New(Parts{Kernel: n.kernel, Link: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
+	n.engine, err = New(Parts{Raw: raw, NoRaw: "it does not try", Kernel: n.kernel, Link: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
 		Local: func(to netip.Addr) (netip.Addr, error) {
 			if slices.Contains(n.addrs, to) {
 				return to, nil
@@ -272,11 +280,11 @@ func (n *node) sends() error {
 		return errors.New("no state to send by")
 	}
 	for _, s := range found {
+		s.seen.Packets++
+		s.seen.Bytes += 100
 		if err := o.receives(s); err != nil {
 			return err
 		}
-		s.seen.Packets++
-		s.seen.Bytes += 100
 	}
 	return nil
 }
@@ -302,7 +310,7 @@ func (n *node) leaves() bool {
 func (n *node) receives(s *kept) error {
 	n.mu.Lock()
 	to := n.at(netip.AddrPortFrom(s.To, s.ToPort))
-	cut := n.cut != nil && n.cut(s.From, to.Addr())
+	cut := n.cut != nil && n.cut(s.From, to.Addr()) || s.ToPort == 0 && n.cut50 != nil && n.cut50(s.From, to.Addr(), true)
 	n.mu.Unlock()
 	if cut {
 		return errors.New("the network drops it")
@@ -345,7 +353,7 @@ func (c conn) Close() error {
 }
 
 func (n transport) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr, cfg *tls.Config) (Conn, error) {
-	o, line := n.other(), Line{local, to}
+	o, line := n.other(), Line{Local: local, Remote: to}
 	n.mu.Lock()
 	n.dials++
 	to = n.at(to)
@@ -371,7 +379,7 @@ func (n transport) Dial(ctx context.Context, to netip.AddrPort, local netip.Addr
 			return
 		}
 		select {
-		case o.came <- accepted{server, Line{to.Addr(), from}}:
+		case o.came <- accepted{server, Line{Local: to.Addr(), Remote: from}}:
 		case <-ctx.Done():
 			two.Close()
 		}

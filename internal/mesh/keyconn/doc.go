@@ -8,7 +8,7 @@
 //	go port.Run(ctx, func(ctx context.Context, c *keyconn.Conn) { keyexchange.Respond(c, identity, states) })
 //
 //	c, err := port.Dial(ctx, to, local, identity.Client(pin))
-//	tunnel, err := keyexchange.Initiate(c, identity, epoch, states)
+//	tunnel, err := keyexchange.Initiate(c, identity, offer, states)
 //	err = c.Close()
 //
 // What anybody on the network can make it do is bounded: connections in total and of one address, and the time of each.

@@ -171,7 +171,7 @@ func TestWhoIsNotKnown(t *testing.T) {
 				conn, err := a.port.Dial(t.Context(), b.at, netip.Addr{}, client)
 				if err == nil {
 					at = "exchange"
-					_, err = keyexchange.Initiate(conn, a.id, 1, newStates(0x1001))
+					_, err = keyexchange.Initiate(conn, a.id, keyexchange.Offer{Epoch: 1}, newStates(0x1001))
 					_ = conn.Close()
 				}
 				if f := fault.From(err); at != c.at || f.Code != c.reason || f.Next == "" && at == "dial" {

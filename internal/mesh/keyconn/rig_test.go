@@ -209,7 +209,7 @@ func (n *node) exchange(ctx context.Context, to *node, epoch uint64, s *states) 
 	if err != nil {
 		return err
 	}
-	_, err = keyexchange.Initiate(c, n.id, epoch, s)
+	_, err = keyexchange.Initiate(c, n.id, keyexchange.Offer{Epoch: epoch}, s)
 	return errors.Join(err, c.Close())
 }
 
@@ -223,6 +223,7 @@ type states struct {
 func newStates(spi uint32) *states { return &states{spi: spi, keys: map[uint32]keyexchange.Key{}} }
 
 func (s *states) SPI() (uint32, error)                               { return s.spi, nil }
+func (s *states) Offered(keyexchange.Offer) error                    { return nil }
 func (s *states) Receive(spi uint32, k keyexchange.Key) error        { return s.take(spi, k) }
 func (s *states) Send(t keyexchange.Tunnel, k keyexchange.Key) error { return s.take(t.Out, k) }
 

@@ -32,8 +32,17 @@ type Tunnel struct {
 	Epoch   uint64
 }
 
+// Offer is what an initiator wants.
+type Offer struct {
+	// Epoch is of this exchange, for people and against mistakes; both ends have it.
+	Epoch uint64
+	Raw   bool // ESP without UDP
+}
+
 // States are where keys go. What it installs counts at once; an error ends the exchange.
 type States interface {
+	// Offered is what the other end wants, if it has opened the connection.
+	Offered(Offer) error
 	// SPI is a new one by which this node can receive.
 	SPI() (uint32, error)
 	Receive(spi uint32, k Key) error
@@ -41,21 +50,23 @@ type States interface {
 }
 
 // Initiate is the part of who has opened the connection.
-//
-//	epoch: of this exchange, for people and against mistakes; both ends have it
-func Initiate(c Conn, own Identity, epoch uint64, s States) (t Tunnel, err error) {
+func Initiate(c Conn, own Identity, o Offer, s States) (t Tunnel, err error) {
 	x, err := newExchange(c, own, s)
 	if err != nil {
 		return t, err
 	}
-	t.Epoch = epoch
-	if t.In, err = x.receive(epoch); err != nil {
+	t.Epoch = o.Epoch
+	if t.In, err = x.receive(o.Epoch); err != nil {
 		return t, err
 	}
-	if err := x.write(message{offer, epoch, t.In}); err != nil {
+	first := message{offer, o.Epoch, t.In}
+	if o.Raw {
+		first.kind = offerRaw
+	}
+	if err := x.write(first); err != nil {
 		return t, err
 	}
-	m, err := x.read(answer, epoch)
+	m, err := x.read(answer, o.Epoch)
 	if err != nil {
 		return t, err
 	}
@@ -65,7 +76,7 @@ func Initiate(c Conn, own Identity, epoch uint64, s States) (t Tunnel, err error
 	if err := x.send(t); err != nil {
 		return t, err
 	}
-	return t, x.write(message{done, epoch, t.Out})
+	return t, x.write(message{done, o.Epoch, t.Out})
 }
 
 // Respond is the part of the other one. Its error says nothing of whether the initiator already sends by the new keys:
@@ -80,6 +91,9 @@ func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
 		return t, err
 	}
 	t.Epoch, t.Out = m.epoch, m.spi
+	if err := s.Offered(Offer{m.epoch, m.kind == offerRaw}); err != nil {
+		return t, err
+	}
 	if t.In, err = x.receive(t.Epoch); err != nil {
 		return t, err
 	}

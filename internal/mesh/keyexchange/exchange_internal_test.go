@@ -91,11 +91,20 @@ func (p *pair) both(t *testing.T, fn func(int) error) {
 
 // states note what they are told, and in which order.
 type states struct {
-	spi  uint32
-	log  *journal
-	name string
-	keys map[uint32]Key
-	fail string
+	spi     uint32
+	log     *journal
+	name    string
+	keys    map[uint32]Key
+	fail    string
+	offered Offer
+}
+
+func (s *states) Offered(o Offer) error {
+	if s.fail == "offered" {
+		return errors.New("it is not wanted")
+	}
+	s.offered = o
+	return nil
 }
 
 type journal struct {
@@ -130,7 +139,7 @@ func (s *states) take(what string, spi uint32, k Key) error {
 
 func TestExchange(t *testing.T) {
 	var seen []Key
-	for range 2 {
+	for _, raw := range []bool{false, true} {
 		p := newPair(t, nil)
 		if p.shook != [2]error{} {
 			t.Fatal(p.shook)
@@ -141,7 +150,7 @@ func TestExchange(t *testing.T) {
 		var got [2]Tunnel
 		p.both(t, func(i int) (err error) {
 			if i == 0 {
-				got[0], err = Initiate(p.conn[0], p.a, 7, all[0])
+				got[0], err = Initiate(p.conn[0], p.a, Offer{7, raw}, all[0])
 			} else {
 				got[1], err = Respond(p.conn[1], p.b, all[1])
 			}
@@ -149,6 +158,9 @@ func TestExchange(t *testing.T) {
 		})
 		if got != [2]Tunnel{{In: 0x1001, Out: 0x2002, Epoch: 7}, {In: 0x2002, Out: 0x1001, Epoch: 7}} {
 			t.Errorf("%+v", got)
+		}
+		if want := (Offer{7, raw}); all[0].offered != (Offer{}) || all[1].offered != want {
+			t.Errorf("%+v and %+v were offered, want nothing and %+v", all[0].offered, all[1].offered, want)
 		}
 		if want := "[a receives b receives b sends a sends]"; want != sprint(log.lines) {
 			t.Errorf("in the order %v, want %s: nobody sends before the other one can receive", log.lines, want)
@@ -195,13 +207,13 @@ func TestWhoIsNotKnown(t *testing.T) {
 		}
 	}
 	p := newPair(t, func(p *pair) { p.client.NextProtos = nil })
-	if _, err := Initiate(p.conn[0], p.a, 1, &states{}); fault.From(err).Code != fault.CodeRequest {
+	if _, err := Initiate(p.conn[0], p.a, Offer{Epoch: 1}, &states{}); fault.From(err).Code != fault.CodeRequest {
 		t.Errorf("without a protocol: %v", err)
 	}
 	p = newPair(t, func(p *pair) {
 		p.a, p.client, p.serverKnow = p.b, p.b.Client(p.b.Pin()), func(Pin) bool { return true }
 	})
-	if _, err := Initiate(p.conn[0], p.b, 1, &states{}); fault.From(err).Code != fault.CodeSelf {
+	if _, err := Initiate(p.conn[0], p.b, Offer{Epoch: 1}, &states{}); fault.From(err).Code != fault.CodeSelf {
 		t.Errorf("to itself: %v", err)
 	}
 }
@@ -239,6 +251,7 @@ func TestWhatTheOtherEndMaySay(t *testing.T) {
 		"an answer in place of an offer": {false, "", say(message{kind: answer, epoch: 1, spi: 0x3003})},
 		"the offer has our SPI":          {false, "", say(message{offer, 1, 0x1001})},
 		"the offer has a reserved SPI":   {false, "", say(message{offer, 1, 0})},
+		"the offer is not wanted":        {false, "offered", say(message{offerRaw, 1, 0x3003})},
 		"no end":                         {false, "", say(message{offer, 1, 0x3003})},
 		"the end is of another epoch":    {false, "", say(message{offer, 1, 0x3003}, message{done, 2, 0x1001})},
 		"the end is of another SPI":      {false, "", say(message{offer, 1, 0x3003}, message{done, 1, 0x3003})},
@@ -255,7 +268,7 @@ func TestWhatTheOtherEndMaySay(t *testing.T) {
 				defer p.conn[i].NetConn().Close()
 				var err error
 				if c.initiates {
-					_, err = Initiate(p.conn[i], p.a, 7, s)
+					_, err = Initiate(p.conn[i], p.a, Offer{Epoch: 7}, s)
 				} else {
 					_, err = Respond(p.conn[i], p.b, s)
 				}

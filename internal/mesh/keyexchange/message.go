@@ -15,6 +15,8 @@ const (
 	offer  kind = 1
 	answer kind = 2
 	done   kind = 3
+	// offerRaw is an offer of a tunnel of ESP without UDP. A release before refuses it.
+	offerRaw kind = 4
 )
 
 // message is one of an exchange.
@@ -35,10 +37,10 @@ func (m message) bytes() []byte {
 	return binary.BigEndian.AppendUint32(b, m.spi)
 }
 
-// parse reads a message that has to be of a kind.
+// parse reads a message that has to be of a kind; an offer may be of either.
 func parse(b [messageBytes]byte, want kind) (message, error) {
 	m := message{kind(b[0]), binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint32(b[9:])}
-	if m.kind != want || m.spi < lowestSPI {
+	if m.kind != want && (want != offer || m.kind != offerRaw) || m.spi < lowestSPI {
 		return m, fault.New(fault.CodeRequest, "a message about keys").
 			Whyf("kind %d with SPI %#x, want kind %d with an SPI of at least %#x", m.kind, m.spi, want, lowestSPI)
 	}

@@ -38,19 +38,6 @@ const (
 	IPsec     = "ipsec" // that of the kernel
 )
 
-// The ciphers of IPsec.
-const (
-	AES    = "aes-256-gcm"
-	ChaCha = "chacha20-poly1305"
-)
-
-// ESP is how packets travel with IPsec.
-type ESP struct {
-	Cipher string // AES or ChaCha
-	Port   uint16
-	Only   bool // nodes without IPsec are not reached
-}
-
 // None is a pool of no addresses.
 const None = "none"
 
@@ -218,19 +205,6 @@ func (r reading) beside(c Config) {
 		r.add("mesh.port", "%d is mesh.ipsec.port too: with mesh.engine ipsec the first one is WireGuard's, for nodes "+
 			"without IPsec; choose another one, or set mesh.ipsec.only", c.Port)
 	}
-}
-
-// esp reads what counts with IPsec alone: it may stand there before the engine is switched, and after.
-func (r reading) esp(raw v1alpha1.MeshIPsec) ESP {
-	out := ESP{cmp.Or(raw.Cipher, AES), uint16(r.number("mesh.ipsec.port", raw.Port, DefaultESPPort, 65535)), raw.Only}
-	if out.Port == 0 {
-		r.add("mesh.ipsec.port", "0 is no port")
-	}
-	if ciphers := []string{AES, ChaCha}; !slices.Contains(ciphers, out.Cipher) {
-		r.add("mesh.ipsec.cipher", "%q is neither %s nor %s%s", short(out.Cipher), AES, ChaCha,
-			conf.Meant(out.Cipher, ciphers...))
-	}
-	return out
 }
 
 // options reads what topology plans with. What it refuses of them has the name of the field.

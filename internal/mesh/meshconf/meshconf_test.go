@@ -57,7 +57,7 @@ func whole() string {
   policies: [/etc/tombolo/policy.yaml]
   lazyAbove: 0
   engine: kernel
-  ipsec: {cipher: chacha20-poly1305, port: 4501, only: true}
+  ipsec: {cipher: chacha20-poly1305, port: 4501, only: true, esp: auto}
   offloads: {udpGSO: false, tunGRO: false}
   portMapping: false
   stun: ["stun.example.com:3478", "[2001:db8::1]:3478"]
@@ -105,7 +105,7 @@ func TestDefaults(t *testing.T) {
 		}
 		got.Proxy = meshconf.Config{}.Proxy
 		want := meshconf.Config{
-			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, ESP: meshconf.ESP{Cipher: meshconf.AES, Port: 4500}, Offloads: tunnel.AllOffloads(), PortMapping: true,
+			Port: 51820, Options: topology.Defaults(), LazyAbove: 50, ClosedFor: 7 * 24 * time.Hour, Engine: meshconf.Userspace, ESP: meshconf.ESP{Cipher: meshconf.AES, Port: 4500, InUDP: true}, Offloads: tunnel.AllOffloads(), PortMapping: true,
 		}
 		want.Options.Exclude, want.Options.Masquerade = []netip.Prefix{}, []netip.Prefix{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(meshconf.Default(), want) {
@@ -153,6 +153,8 @@ func TestReadRefuses(t *testing.T) {
 		{"engine", "boringtun", `mesh.engine: "boringtun" is neither`},
 		{"engine", "ipsek", "did you mean ipsec?"},
 		{"ipsec", "{cipher: des}", `mesh.yaml:1:24: mesh.ipsec.cipher: "des" is neither aes-256-gcm nor chacha20-poly1305`},
+		{"ipsec", "{esp: raw}", `mesh.ipsec.esp: "raw" is neither auto nor udp`},
+		{"ipsec", "{esp: upd}", "did you mean udp?"},
 		{"engine", "ipsec, link: fifteen-letters", "mesh.link: \"fifteen-letters\" is too long with mesh.engine ipsec"},
 		{"engine", "ipsec, port: 4500", "mesh.port: 4500 is mesh.ipsec.port too"},
 		{"ipsec", "{port: 0}", "mesh.yaml:1:22: mesh.ipsec.port: 0 is no port"},

@@ -234,9 +234,6 @@ func TestKEPStalls(t *testing.T) {
 	soon(t, "the caller of a deaf target", sending)
 }
 
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // noting is a stream that keeps what is said about it.
 type noting struct {

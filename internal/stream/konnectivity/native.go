@@ -134,6 +134,9 @@ func newNative(s carrier.Stream, l *link, over func()) *native {
 	})}
 }
 
+// Agent is the id of the agent that carries the connection, for records.
+func (n *native) Agent() string { return n.link.agent }
+
 // counting counts what moves in a segment, and calls moved, if there is one.
 func (n *native) counting(segment Segment, moved func(int)) func(int) {
 	return func(bytes int) {

@@ -125,6 +125,8 @@ func (k *keyed) states(n *keyedNode, c *keyconn.Conn) keyedStates {
 	return keyedStates{n, k, to, local}
 }
 
+func (s keyedStates) Offered(keyexchange.Offer) error { return nil }
+
 func (s keyedStates) SPI() (uint32, error) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
@@ -157,7 +159,7 @@ func (k *keyed) agree(t *testing.T, by int, to netip.AddrPort, local netip.Addr,
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := keyexchange.Initiate(c, n.id, epoch, k.states(n, c))
+	got, err := keyexchange.Initiate(c, n.id, keyexchange.Offer{Epoch: epoch}, k.states(n, c))
 	if err := errors.Join(err, c.Close(), <-far.responded); err != nil {
 		t.Fatal(err)
 	}

@@ -290,6 +290,7 @@ type peerStatus struct {
 		Kind string `json:"kind"`
 		Why  string `json:"why"`
 	} `json:"candidates"`
+	ESP                  string        `json:"esp"`
 	SecurityAssociations []association `json:"securityAssociations"`
 }
 
@@ -298,6 +299,7 @@ type association struct {
 	SPIIn  string `json:"spiIn"`
 	SPIOut string `json:"spiOut"`
 	Sends  bool   `json:"sends"`
+	Raw    bool   `json:"raw"`
 }
 
 func (n *node) status() (meshStatus, error) {
