@@ -234,7 +234,6 @@ func TestKEPStalls(t *testing.T) {
 	soon(t, "the caller of a deaf target", sending)
 }
 
-
 // noting is a stream that keeps what is said about it.
 type noting struct {
 	carrier.Stream

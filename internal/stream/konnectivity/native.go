@@ -74,7 +74,7 @@ func (made) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 
 // Info describes it for gRPC.
 func (m made) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", ServerName: m.state.ServerName}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone is a copy.

@@ -77,7 +77,7 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 		"`FILE` with the CAs of the server's certificate; without it those of the system")
 	fl.StringSliceVar(&o.ALPN, "alpn-proto", nil, "further protocols that are offered in TLS")
 	fl.BoolVar(&o.Native, "native", true,
-		"offer servers of Tombolo a protocol with flow control for each connection")
+		"offer servers of Tombolo a protocol with flow control for each connection; not of the reference")
 	fl.StringVar(&o.Token, "service-account-token-path", "",
 		"`FILE` with the token shown to the server; read for each connection")
 	fl.StringVar(&o.HealthHost, "health-server-host", "", "`ADDRESS` for probes and metrics; empty: all")

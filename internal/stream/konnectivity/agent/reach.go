@@ -90,7 +90,7 @@ func (a *Agent) client(conn *tls.Conn, at place) (*grpc.ClientConn, error) {
 	}
 	var used atomic.Bool
 	cc, err := grpc.NewClient("passthrough:///"+at.address, append(konnectivity.Link(),
-		grpc.WithTransportCredentials(konnectivity.Made(conn)),
+		grpc.WithTransportCredentials(konnectivity.Made(conn)), grpc.WithAuthority(at.name),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			if used.Swap(true) {
 				return nil, net.ErrClosed

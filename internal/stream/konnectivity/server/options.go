@@ -110,7 +110,7 @@ func (o *Options) listening(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ServerAddress, "server-bind-address", "", "`ADDRESS` of the port for kube-apiserver; empty: all")
 	fl.IntVar(&o.AgentPort, "agent-port", 8091, "port for agents")
 	fl.BoolVar(&o.Native, "native", true,
-		"take from agents of Tombolo a protocol with flow control for each connection")
+		"take from agents of Tombolo a protocol with flow control for each connection; not of the reference")
 	fl.StringVar(&o.AgentAddress, "agent-bind-address", "", "`ADDRESS` of the port for agents; empty: all")
 	fl.IntVar(&o.AdminPort, "admin-port", 8095, "port for metrics and profiles")
 	fl.StringVar(&o.AdminAddress, "admin-bind-address", "127.0.0.1", "`ADDRESS` of the admin port")
