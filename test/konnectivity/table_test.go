@@ -184,13 +184,16 @@ func echoBeside(x trial, _ *proxy, conn net.Conn) saw {
 			}
 		}
 	}()
+	most := func() (waited, stands time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		stands = time.Since(last)
+		return max(longest, stands), stands
+	}
 	<-time.After(x.window)
-	mu.Lock()
-	stands := time.Since(last)
-	longest = max(longest, stands)
-	mu.Unlock()
+	waited, stands := most()
 	if stands < time.Second {
-		return saw{text: "at most " + rounded(longest)}
+		return saw{text: "at most " + rounded(waited)}
 	}
 	select { // one byte that came within the window may be in the channel
 	case <-came:
@@ -199,7 +202,8 @@ func echoBeside(x trial, _ *proxy, conn net.Conn) saw {
 	if x.name == "ours" { // it has all the time that it needs
 		select {
 		case <-came:
-			return saw{text: "at most " + rounded(longest)}
+			waited, _ = most()
+			return saw{text: "at most " + rounded(waited)}
 		case <-time.After(bound):
 		}
 	}
