@@ -18,6 +18,9 @@ const (
 	meshQuiet = 10 * time.Second
 	// meshGather is how long changes of members, paths and networks are collected into one plan.
 	meshGather = 100 * time.Millisecond
+	// linkFell is for how long a node counts as one that has just been lost: the others of its cluster, which are asked
+	// when it is in doubt, are known to be lost within it.
+	linkFell = 2 * time.Second
 	// linkSaid is how long a gateway says that it reaches no other node of its cluster, after it does again: each node
 	// that listens has been asked by then.
 	linkSaid = 3 * time.Second

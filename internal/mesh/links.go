@@ -20,6 +20,7 @@ type Linked interface{ View() reach.View }
 type linked struct {
 	down  map[reach.Name]time.Time // since when packets pass again, after they did not; zero: they do not
 	up    map[reach.Name]bool      // nodes with which packets have passed
+	fell  map[reach.Name]time.Time // since when they do not, of nodes that are down
 	lost  map[lostBy]time.Time     // since when a gateway of the own cluster does not say so any longer; zero: it does
 	plan  reach.Plan
 	view  reach.View
@@ -71,8 +72,8 @@ func (x index) of(n reach.Node) *member.Facts {
 
 // look finds out through which nodes packets pass, and decides with that.
 func (l linked) look(v reach.View, members []member.Facts, health map[string]topology.Health, now time.Time) linked {
-	next := linked{down: map[reach.Name]time.Time{}, up: map[reach.Name]bool{}, lost: map[lostBy]time.Time{}, view: v,
-		doors: map[string]bool{}, together: map[string]bool{}}
+	next := linked{down: map[reach.Name]time.Time{}, up: map[reach.Name]bool{}, fell: map[reach.Name]time.Time{},
+		lost: map[lostBy]time.Time{}, view: v, doors: map[string]bool{}, together: map[string]bool{}}
 	next.view.Nodes = slices.Clone(v.Nodes)
 	x, gateway := indexOf(v.Self.Cluster, members), isGateway(v)
 	for i := range next.view.Nodes {
@@ -90,6 +91,12 @@ func (l linked) look(v reach.View, members []member.Facts, health map[string]top
 		}
 		last, known := l.down[n.Name]
 		n.Down = m == nil || m.Key.IsZero() || health[m.ID].Down
+		if n.Down {
+			if next.fell[n.Name] = l.fell[n.Name]; next.fell[n.Name].IsZero() {
+				next.fell[n.Name] = now
+			}
+			n.Fell = now.Sub(next.fell[n.Name]) < linkFell
+		}
 		next.up[n.Name] = l.up[n.Name] || !n.Down
 		n.Idle = m == nil || health[m.ID].Idle || !next.up[n.Name] // it is not known yet whether packets pass
 		n.Doubt, n.Alone = m != nil && health[m.ID].Doubt, m != nil && health[m.ID].Alone

@@ -57,6 +57,7 @@ type Node struct {
 	Ready   bool           // Kubernetes says so; false: nothing new goes through it
 	Key     member.Key     // of its tunnels; zero: it has none
 	Down    bool           // no packets pass between it and the node that looks
+	Fell    bool           // they did until a moment ago
 	Doubt   bool           // its last answer is missing
 	Recent  bool           // they do again, but not for long: what flaps is not worth a move
 	Idle    bool           // whether packets pass is not known: none have to
@@ -263,15 +264,15 @@ func Lost(v View) (out []string) {
 }
 
 // Alone reports whether the node that looks is a gateway that reaches no other node of its cluster: nothing comes to
-// those through it. Those that are idle may be reached or not, and are left out. One that is lost suffices if all that
-// are not have just missed an answer: they are asked when it was in doubt, and would be known to be lost a second
-// later.
+// those through it. Those that are idle may be reached or not, and are left out. One that has just been lost suffices
+// if all that are not have missed an answer: they were asked when it was in doubt, and would be known to be lost a
+// second later.
 func Alone(v View) bool {
 	i := slices.IndexFunc(v.Clusters, func(c Cluster) bool { return c.Name == v.Self.Cluster })
 	if i < 0 || !v.Clusters[i].Gateway {
 		return false
 	}
-	gateway, lost := false, 0
+	gateway, lost, fell, doubt := false, 0, false, false
 	for i := range v.Nodes {
 		switch n := &v.Nodes[i]; {
 		case n.Name == v.Self:
@@ -279,11 +280,14 @@ func Alone(v View) bool {
 		case n.Cluster != v.Self.Cluster || n.Key.IsZero() || n.Idle:
 		case n.Down:
 			lost++
-		case !n.Doubt:
+			fell = fell || n.Fell
+		case n.Doubt:
+			doubt = true
+		default:
 			return false
 		}
 	}
-	return gateway && lost > 0
+	return gateway && lost > 0 && (fell || !doubt)
 }
 
 // owner is which of some nodes has what is named by a key: the node of that name if packets pass through it, else the

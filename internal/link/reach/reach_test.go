@@ -138,16 +138,17 @@ func TestAlone(t *testing.T) {
 		change func([]reach.Node)
 		want   bool
 	}{
-		"all are there":      {0, func([]reach.Node) {}, false},
-		"one is there":       {0, func(n []reach.Node) { n[1].Down = true }, false},
-		"none is":            {0, func(n []reach.Node) { n[1].Down, n[2].Down = true, true }, true},
-		"one is in doubt":    {0, func(n []reach.Node) { n[1].Down, n[2].Doubt = true, true }, true},
-		"all are in doubt":   {0, func(n []reach.Node) { n[1].Doubt, n[2].Doubt = true, true }, false},
-		"one is idle":        {0, func(n []reach.Node) { n[1].Down, n[2].Idle = true, true }, true},
-		"all are idle":       {0, func(n []reach.Node) { n[1].Idle, n[2].Idle = true, true }, false},
-		"the other gateway":  {1, func(n []reach.Node) { n[0].Down, n[2].Down = true, true }, true},
-		"no gateway":         {2, func(n []reach.Node) { n[0].Down, n[1].Down = true, true }, false},
-		"others have no key": {0, func(n []reach.Node) { n[1], n[2] = reach.Node{Name: n[1].Name}, reach.Node{Name: n[2].Name} }, false},
+		"all are there":        {0, func([]reach.Node) {}, false},
+		"one is there":         {0, func(n []reach.Node) { n[1].Down = true }, false},
+		"none is":              {0, func(n []reach.Node) { n[1].Down, n[2].Down = true, true }, true},
+		"one is in doubt":      {0, func(n []reach.Node) { n[1].Down, n[1].Fell, n[2].Doubt = true, true, true }, true},
+		"one is lost for long": {0, func(n []reach.Node) { n[1].Down, n[2].Doubt = true, true }, false},
+		"all are in doubt":     {0, func(n []reach.Node) { n[1].Doubt, n[2].Doubt = true, true }, false},
+		"one is idle":          {0, func(n []reach.Node) { n[1].Down, n[2].Idle = true, true }, true},
+		"all are idle":         {0, func(n []reach.Node) { n[1].Idle, n[2].Idle = true, true }, false},
+		"the other gateway":    {1, func(n []reach.Node) { n[0].Down, n[2].Down = true, true }, true},
+		"no gateway":           {2, func(n []reach.Node) { n[0].Down, n[1].Down = true, true }, false},
+		"others have no key":   {0, func(n []reach.Node) { n[1], n[2] = reach.Node{Name: n[1].Name}, reach.Node{Name: n[2].Name} }, false},
 	} {
 		nodes := slices.Clone(bn)
 		c.change(nodes)

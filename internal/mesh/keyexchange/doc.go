@@ -9,11 +9,12 @@
 //	   TLS 1.3, both with their certificates, each pinned by the other
 //	receives by SPI a
 //	   ──────────── offer: epoch, SPI a ─────────►
-//	                                            receives by SPI b, sends by SPI a
+//	                                            receives by SPI b, sends by SPI a,
+//	                                            forgets what was before
 //	   ◄─────────── answer: epoch, SPI b ─────────
 //	sends by SPI b
 //	   ──────────── done: epoch, SPI b ──────────►
-//	forgets what was before                     forgets what was before
+//	forgets what was before
 //
 // Whoever receives has its key before anybody sends by it: no packet is lost to a change of keys.
 package keyexchange

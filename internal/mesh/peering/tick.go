@@ -133,12 +133,12 @@ func (p *Peering) step(now time.Time, x *peer, do *todo) {
 func (x *peer) askTogether(now time.Time, p *Peering) {
 	was := x.doubt
 	x.doubt = x.path.InDoubt()
-	if !x.doubt || was || !x.Together {
+	if x.doubt == was || !x.Together {
 		return
 	}
 	p.health.Store(true)
 	p.news.Ring()
-	if recent(p.together, now, peeringTogether) {
+	if !x.doubt || recent(p.together, now, peeringTogether) {
 		return
 	}
 	p.together = now

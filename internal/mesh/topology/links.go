@@ -160,9 +160,8 @@ func (d *draft) translated() (in, away, refused []plan.Line) {
 		away = append(away,
 			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.Src(), m.There), plan.If(plan.KeyMoveSrc, here)},
 			plan.Line{d.link(plan.KeyOut), to, plan.Within(f.AboutDst(), m.There), plan.If(plan.KeyMoveAboutDst, here)})
-		refused = append(refused,
-			plan.Line{plan.Within(f.AboutSrc(), m.Here), plan.If(plan.KeyMoveAboutSrc, there)},
-			plan.Line{plan.Within(f.Dst(), m.Here), plan.If(plan.KeyMoveDst, there)})
+		refused = append(refused, plan.Line{plan.Within(f.Dst(), m.Here), plan.Within(f.AboutSrc(), m.Here),
+			plan.If(plan.KeyMoveAboutSrc, there), plan.If(plan.KeyMoveDst, there)})
 	}
 	return in, away, refused
 }

@@ -114,6 +114,7 @@ func TestErrorsAboutLinkedPackets(t *testing.T) {
 		"a node there says too big":   {"linked-in", "100.112.0.3", "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
 		"about an unmapped address":   {"linked-in", there, "240.1.1.7", [2]string{"8.8.8.8", there}, [2]string{"8.8.8.8", there}},
 		"the link refuses":            {"linked-refused", "100.112.0.1", "240.1.1.7", [2]string{"240.1.1.7", there}, [2]string{pod1, there}},
+		"about an address of the LAN": {"linked-refused", "100.112.0.1", "240.1.1.7", [2]string{"192.0.2.9", there}, [2]string{"192.0.2.9", there}},
 		"from a node of this cluster": {"linked-in", pod2, pod1, [2]string{"240.1.1.7", pod2}, [2]string{"240.1.1.7", pod2}},
 	} {
 		p := plan.Packet{Src: netip.MustParseAddr(c.src), Dst: netip.MustParseAddr(c.dst), In: link, Out: link,
@@ -122,7 +123,7 @@ func TestErrorsAboutLinkedPackets(t *testing.T) {
 		if got := [2]string{p.AboutSrc.String(), p.AboutDst.String()}; got != c.want {
 			t.Errorf("%s: it is about %v, want %v", name, got, c.want)
 		}
-		if c.chain == "linked-refused" && p.Dst.String() != pod1 {
+		if moved := p.Dst.String() == pod1; c.chain == "linked-refused" && moved != (c.about != c.want) {
 			t.Errorf("%s: it is for %s", name, p.Dst)
 		}
 	}
