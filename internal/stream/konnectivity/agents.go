@@ -76,6 +76,7 @@ func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 		grpc.ConnectionTimeout(limit.Handshake),
 		grpc.MaxHeaderListSize(limit.RequestHeader),
 		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
+		grpc.MaxConcurrentStreams(linkStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: a.Keepalive, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),

@@ -100,6 +100,7 @@ func (f *flow) offer(p *packet) bool {
 		p.free()
 		return true
 	}
+	p.trim()
 	n := len(p.payload) + queueEntry
 	if f.held > 0 && f.held+n > konnectivityQueue {
 		return false

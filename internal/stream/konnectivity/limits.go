@@ -33,6 +33,8 @@ const (
 	konnectivityQueue = 1 << 20
 	// queueEntry is what a packet costs beside its payload.
 	queueEntry = 256
+	// trimBelow is the payload below which a packet that waits has memory of its own: gRPC's buffers are of 16 KiB.
+	trimBelow = 4 << 10
 	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full, and
 	// the others with it: as long as a reader on a busy machine, or a disk under an upload, may
 	// stand still.
@@ -46,6 +48,8 @@ const (
 )
 
 const (
+	// linkStreams bounds the streams of a connection to agents: each opens one.
+	linkStreams = 16
 	// mostAgentID bounds an agent's id: the reference's is a UUID, and people give names of nodes.
 	mostAgentID = 256
 	// keepaliveLeast is what the reference takes from agents without ending the connection.

@@ -3,6 +3,7 @@
 package konnectivity
 
 import (
+	"bytes"
 	"strings"
 
 	"google.golang.org/grpc/mem"
@@ -49,6 +50,17 @@ func (p *packet) free() {
 		p.buffer.Free()
 		p.buffer, p.payload = nil, nil
 	}
+}
+
+// trim has a packet that waits hold no more than its queue counts: a few bytes may be a piece of a large buffer of
+// gRPC, or come with fields that nobody knows.
+func (p *packet) trim() {
+	if p.buffer == nil || len(p.payload) >= trimBelow && p.buffer.Len() <= len(p.payload)+queueEntry {
+		return
+	}
+	payload := bytes.Clone(p.payload)
+	p.buffer.Free()
+	p.buffer, p.payload = nil, payload
 }
 
 // unmarshal decodes a packet; payload points into b.
