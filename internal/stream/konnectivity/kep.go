@@ -197,10 +197,9 @@ func (c *kepConn) receive(target carrier.Stream) {
 
 // note gives metadata of an open connection to whoever keeps it.
 func note(target carrier.Stream, pairs []reqmeta.Pair) (err error) {
-	if to, ok := target.(noted); ok {
+	err = reqmeta.Check(pairs) // before they are merged with others: there may be very many
+	if to, ok := target.(noted); ok && err == nil {
 		err = to.Note(pairs)
-	} else {
-		err = reqmeta.Check(pairs)
 	}
 	if err != nil {
 		return fault.New(fault.CodeRequest, "the metadata of the connection is refused").Because(err)

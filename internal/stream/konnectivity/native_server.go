@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -149,5 +150,9 @@ func (t *tunnel) notDialled(ctx context.Context, err error) (reason string, f *f
 		return BackendClose, fault.New(fault.CodeDialCanceled, "the agent has given the dial up").Because(err)
 	}
 	t.observe.Packet(t.inbound(), dialResponse)
-	return ErrorResponse, fault.From(err)
+	f = fault.From(err)
+	if !strings.HasPrefix(string(f.Code), "dial_") { // an agent does not speak for the server: policies and limits are its own
+		f = fault.New(fault.CodeDialUnreachable, "the agent could not connect").Because(err)
+	}
+	return ErrorResponse, f
 }

@@ -3,6 +3,7 @@
 package konnectivity
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -144,7 +145,7 @@ func (c Caller) Name(d *wire.Dial) {
 		return
 	}
 	if chain := secure.ConnectionState().PeerCertificates; len(chain) > 0 {
-		d.Caller = chain[0].Subject.CommonName
+		d.Caller = cmp.Or(chain[0].Subject.CommonName, "-")
 	}
 	if at, err := netip.ParseAddrPort(secure.RemoteAddr().String()); err == nil {
 		d.Source = at.Addr().Unmap().WithZone("")

@@ -8,14 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"sync/atomic"
 
+	"golang.org/x/net/http/httpproxy"
 	"google.golang.org/grpc"
 	grpckeepalive "google.golang.org/grpc/keepalive"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/proxy"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
@@ -63,12 +67,12 @@ func (a *Agent) shake(ctx context.Context, at place) (*tls.Conn, error) {
 		secure.NextProtos = append(secure.NextProtos, konnectivity.ALPN)
 	}
 	secure.NextProtos = append(secure.NextProtos, "h2")
-	raw, err := carrier.Dialer().DialContext(ctx, "tcp", at.address)
+	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
+	defer cancel()
+	raw, err := a.connect(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit.Handshake)
-	defer cancel()
 	defer run.OnDone(ctx, func() { raw.Close() })()
 	conn := tls.Client(carrier.Wrap(raw), secure)
 	err = conn.Handshake()
@@ -80,6 +84,17 @@ func (a *Agent) shake(ctx context.Context, at place) (*tls.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// connect makes a TCP connection, through the proxy that the environment names for the server (HTTPS_PROXY, NO_PROXY).
+func (a *Agent) connect(ctx context.Context, at place) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(at.address)
+	if err != nil {
+		return nil, err
+	}
+	by := proxy.Dialer{Dial: carrier.Dialer().DialContext, Choose: httpproxy.FromEnvironment().ProxyFunc(),
+		Shown: func(text string) string { return untrusted.Text(text, limit.FaultText) }}
+	return by.Through(ctx, &url.URL{Scheme: "https", Host: net.JoinHostPort(at.name, port)}, at.address)
 }
 
 // client is gRPC's on a connection, and on no other: whoever has lost it begins anew.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 )
 
 // authorizer judges tokens of agents by the API's TokenReview.
@@ -25,7 +26,8 @@ func (s *Server) authorizer() (func(context.Context, string) (string, error), er
 		review: func(ctx context.Context, token string) (string, error) {
 			return client.ReviewToken(ctx, token, s.Audience)
 		},
-		known: map[[sha256.Size]byte]time.Time{},
+		asking: run.NewLimiter(reviewsAtOnce),
+		known:  map[[sha256.Size]byte]time.Time{},
 	}
 	return r.authorize, nil
 }
@@ -34,6 +36,7 @@ func (s *Server) authorizer() (func(context.Context, string) (string, error), er
 type reviewer struct {
 	want   string // the user
 	review func(ctx context.Context, token string) (user string, err error)
+	asking *run.Limiter // of reviews: anybody who reaches the port has one made
 
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]time.Time // until when
@@ -44,7 +47,11 @@ func (r *reviewer) authorize(ctx context.Context, token string) (string, error) 
 	if r.remembers(key, time.Now()) {
 		return r.want, nil
 	}
+	if err := r.asking.Acquire(ctx); err != nil {
+		return "", err
+	}
 	user, err := r.review(ctx, token)
+	r.asking.Release()
 	switch {
 	case err != nil:
 		return "", err

@@ -113,7 +113,25 @@ type timed struct {
 
 // CopyTo implements carrier.Stream.
 func (t timed) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {
-	return t.Stream.CopyTo(timedWriter{dst, t.wrote}, moved)
+	w := timedWriter{dst, t.wrote}
+	if prompt, ok := dst.(carrier.PromptWriter); ok {
+		return t.Stream.CopyTo(timedPrompt{w, prompt}, moved)
+	}
+	return t.Stream.CopyTo(w, moved)
+}
+
+// timedPrompt is a timedWriter that takes bytes from the goroutine that received them.
+type timedPrompt struct {
+	timedWriter
+	prompt carrier.PromptWriter
+}
+
+// WriteNow implements carrier.PromptWriter.
+func (w timedPrompt) WriteNow(b []byte) (int, error) {
+	begin := time.Now()
+	n, err := w.prompt.WriteNow(b)
+	w.wrote(time.Since(begin))
+	return n, err
 }
 
 type timedWriter struct {

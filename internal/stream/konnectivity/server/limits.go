@@ -13,14 +13,16 @@ const (
 	// drainLook is how often a server that drains looks whether it is done.
 	drainLook = 100 * time.Millisecond
 	// firstAgent is how long after the start kube-apiserver waits for an agent: they look for a server each second at
-	// first, and each 10 s at the longest.
-	firstAgent = 10 * time.Second
+	// first, and each 11 s at the longest.
+	firstAgent = 15 * time.Second
 	// firstLook is how often it is looked whether one has come.
 	firstLook = 20 * time.Millisecond
 	// socketMode is what the reference's umask leaves.
 	socketMode fs.FileMode = 0o770
 	// reviewed is how long the answer about a token counts: agents look for further servers every few seconds.
 	reviewed = time.Minute
+	// reviewsAtOnce bounds the questions to kube-apiserver that are under way.
+	reviewsAtOnce = 32
 	// reviews bounds the tokens of which it is known.
 	reviews = 4096
 )

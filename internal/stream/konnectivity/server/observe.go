@@ -40,6 +40,9 @@ type observer struct{ *Server }
 
 func (o observer) Stream(method string, change int) {
 	o.metrics.Streams.WithLabelValues(method).Add(float64(change))
+	if method != konnectivity.MethodConnect { // it is a caller's
+		o.callers.Add(int64(change))
+	}
 }
 
 func (o observer) Packet(segment konnectivity.Segment, kind konnectivity.PacketType) {

@@ -7,7 +7,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +49,7 @@ type Server struct {
 	draining chan struct{} // closed when no more is dialled
 	leases   *leaseKeeper  // nil: there is no lease
 	gate     Gate          // nil: there is none
+	callers  atomic.Int64  // connections of callers that are under way
 
 	front, agent, health, admin net.Listener
 }
@@ -161,17 +162,18 @@ func (s *Server) drain(ctx context.Context, front *quiet) {
 	ctx, cancel := context.WithTimeout(ctx, s.Drain)
 	defer cancel()
 	s.Log.Info("draining", "timeout", s.Drain.String())
-	over := errors.New("nothing is left")
-	err := run.Every(ctx, drainLook, func() {
-		if _, pending, open := s.agents.Counts(); pending+open == 0 {
+	over := false
+	run.Every(ctx, drainLook, func() {
+		if _, pending, open := s.agents.Counts(); pending+open == 0 && s.callers.Load() == 0 {
+			over = true
 			cancel()
 		}
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		_, _, open := s.agents.Counts()
-		s.Log.Warn("the time to drain is over", "connections", open)
+	if over {
+		s.Log.Info("drained")
 	} else {
-		s.Log.Info("drained", telemetry.AttrReason, over)
+		_, _, open := s.agents.Counts()
+		s.Log.Warn("the time to drain is over", "connections", open, "callers", s.callers.Load())
 	}
 }
 
@@ -211,7 +213,10 @@ func (s *Server) serveFrontend(ctx context.Context, ln net.Listener) error {
 		return f.Serve(ctx, ln, s.dial)
 	}
 	c := &connect{dial: s.dial, splicer: splice.New(), log: s.Log, ctx: ctx,
-		open: func(n int) { s.metrics.Connects.Add(float64(n)) }, wrote: observer{s}.Wrote}
+		open: func(n int) {
+			s.metrics.Connects.Add(float64(n))
+			s.callers.Add(int64(n))
+		}, wrote: observer{s}.Wrote}
 	return c.serve(ln)
 }
 
