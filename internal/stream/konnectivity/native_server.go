@@ -151,7 +151,7 @@ func (t *tunnel) notDialled(ctx context.Context, err error) (reason string, f *f
 	}
 	t.observe.Packet(t.inbound(), dialResponse)
 	f = fault.From(err)
-	if !strings.HasPrefix(string(f.Code), "dial_") { // an agent does not speak for the server: policies and limits are its own
+	if !strings.HasPrefix(string(f.Code), "dial_") { // policies and limits are the server's own
 		f = fault.New(fault.CodeDialUnreachable, "the agent could not connect").Because(err)
 	}
 	return ErrorResponse, f
