@@ -149,6 +149,7 @@ type proxy struct {
 	soft                                     context.CancelFunc
 	ended                                    chan error
 	process                                  *runtest.Process
+	args                                     []string // of ours
 }
 
 // prepare gives a server its ports and its flags.
@@ -176,14 +177,8 @@ func (w *world) prepare(mode string, tcp bool, extra []string) (*proxy, []string
 func (w *world) ours(mode string, tcp bool, extra ...string) *proxy {
 	w.Helper()
 	p, args := w.prepare(mode, tcp, extra)
-	var o server.Options
-	fl := pflag.NewFlagSet("konnectivity-server", pflag.ContinueOnError)
-	o.Flags(fl, func(string) string { return "" })
-	w.must(fl.Parse(args))
-	p.log = &runtest.Transcript{}
-	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }, Gate: w.gate})
-	w.must(err)
+	p.args, p.log = args, &runtest.Transcript{}
+	s := w.ourServer(args, p.log)
 	soft, stop := context.WithCancel(context.Background())
 	hard, kill := context.WithCancel(context.Background())
 	p.soft, p.ended = stop, make(chan error, 1)

@@ -6,13 +6,20 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/server"
 )
 
 // TestAServerThatHasJustStarted lets a dial wait for the first agent: it is the successor of one that had agents.
@@ -37,6 +44,21 @@ func TestAServerThatHasJustStarted(t *testing.T) {
 			echoes(t, conn, 1000)
 		})
 	}
+}
+
+// TestASecondServer with the same arguments is refused for its ports, and leaves the first one its socket.
+func TestASecondServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.ours("http-connect", false)
+	ourAgent(w, p.agentPort)
+	p.ready()
+	if err := w.ourServer(p.args, io.Discard).Run(t.Context(), t.Context()); !fault.Has(err, fault.CodeAddressBusy) {
+		t.Errorf("the second one ended with %v", err)
+	}
+	conn := p.mustDial(runtest.Echo(t).Addr())
+	defer conn.Close()
+	echoes(t, conn, 1000)
 }
 
 // TestAServerWithoutAnAgent says so when the first one has had its time.
@@ -77,4 +99,17 @@ func TestTheLastAgentThatDrains(t *testing.T) {
 		status, _ := get(a.health, "/healthz")
 		return status == 0
 	})
+}
+
+// ourServer makes our server, which is not started.
+func (w *world) ourServer(args []string, to io.Writer) *server.Server {
+	w.Helper()
+	var o server.Options
+	fl := pflag.NewFlagSet("konnectivity-server", pflag.ContinueOnError)
+	o.Flags(fl, func(string) string { return "" })
+	w.must(fl.Parse(args))
+	log := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }, Gate: w.gate})
+	w.must(err)
+	return s
 }

@@ -249,15 +249,6 @@ func (s *Server) listen(ctx context.Context) (err error) {
 			}
 		}
 	}()
-	if s.Socket != "" {
-		s.front, err = s.listenSocket(ctx)
-	} else {
-		s.front, err = listener.Listen(ctx, "--server-port", at(s.ServerAddress, s.ServerPort))
-	}
-	if err != nil {
-		return err
-	}
-	opened = append(opened, s.front)
 	for _, p := range []struct {
 		into    *net.Listener
 		flag    string
@@ -273,7 +264,12 @@ func (s *Server) listen(ctx context.Context) (err error) {
 		}
 		opened = append(opened, *p.into)
 	}
-	return nil
+	if s.Socket == "" {
+		s.front, err = listener.Listen(ctx, "--server-port", at(s.ServerAddress, s.ServerPort))
+	} else { // at last: whoever has no ports must not take the socket of the server that has them
+		s.front, err = s.listenSocket(ctx)
+	}
+	return err
 }
 
 func at(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
