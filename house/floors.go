@@ -110,6 +110,7 @@ func withEffects() []Package {
 		{"internal/mesh/keyconn", Hands, false, "connections between nodes by QUIC, in which keys of IPsec are exchanged"},
 		{"internal/mesh/espudp", Hands, false, "the port of ESP in UDP: what is not ESP on it"},
 		{"internal/mesh/rawudp", Hands, false, "the port of the kernel's WireGuard: what is not WireGuard on it"},
+		{"internal/mesh/datagram", Hands, true, "options of sockets of packets: the mesh's sockets set them"},
 		{"internal/mesh/rawesp", Hands, false, "protocol 50 beside the ESP of the kernel: whether it passes"},
 		{"internal/mesh/loopback", Hands, false, "how the kernel reaches peers behind a relay: by the loopback link"},
 		{"internal/mesh/netcheck", Hands, false, "what the network in front of a node lets through, measured"},

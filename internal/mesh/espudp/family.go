@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/mesh/datagram"
 	"github.com/tombolo-io/tombolo/internal/mesh/nat"
 )
 
@@ -48,14 +49,10 @@ func options(fd int, v6 bool) error {
 			return fmt.Errorf("socket buffer: %w", err)
 		}
 	}
-	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
-	if v6 {
-		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+	if err := datagram.SetInfo(fd, v6); err != nil {
+		return err
 	}
-	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
-		return fmt.Errorf("packet info: %w", err)
-	}
-	if err := setDiscovery(fd, v6, unix.IP_PMTUDISC_DONT); err != nil {
+	if err := datagram.SetDiscovery(fd, v6, unix.IP_PMTUDISC_DONT); err != nil {
 		return err
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_ENCAP, unix.UDP_ENCAP_ESPINUDP); err != nil {
@@ -65,22 +62,9 @@ func options(fd int, v6 bool) error {
 	return nil
 }
 
-// setDiscovery chooses between packets that routers may cut, and those that must pass whole whatever the kernel
-// believes of the path.
-func setDiscovery(fd int, v6 bool, how int) error {
-	level, option := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
-	if v6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER // of the same values
-	}
-	if err := unix.SetsockoptInt(fd, level, option, how); err != nil {
-		return fmt.Errorf("path MTU discovery: %w", err)
-	}
-	return nil
-}
-
 func (f *family) discovery(how int) error {
 	var err error
-	if e := f.raw.Control(func(fd uintptr) { err = setDiscovery(int(fd), f.v6, how) }); e != nil {
+	if e := f.raw.Control(func(fd uintptr) { err = datagram.SetDiscovery(int(fd), f.v6, how) }); e != nil {
 		return e
 	}
 	return err
@@ -92,28 +76,7 @@ func (f *family) read(into []byte) (packet, error) {
 	if err != nil {
 		return packet{}, err
 	}
-	return packet{into[:n], from, f.local(f.control[:size])}, nil
-}
-
-// local is the address to which a packet came.
-func (f *family) local(control []byte) netip.Addr {
-	if !f.v6 {
-		var cm ipv4.ControlMessage
-		if cm.Parse(control) != nil {
-			return netip.Addr{}
-		}
-		a, _ := netip.AddrFromSlice(cm.Dst.To4())
-		return a
-	}
-	var cm ipv6.ControlMessage
-	if cm.Parse(control) != nil {
-		return netip.Addr{}
-	}
-	a, _ := netip.AddrFromSlice(cm.Dst)
-	if a.IsLinkLocalUnicast() {
-		a = a.WithZone(strconv.Itoa(cm.IfIndex))
-	}
-	return a
+	return packet{into[:n], from, datagram.Arrived(f.control[:size], f.v6)}, nil
 }
 
 // write sends a packet, from a local address if it is valid.

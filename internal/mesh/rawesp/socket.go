@@ -5,7 +5,6 @@ package rawesp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
@@ -21,6 +19,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/mesh/datagram"
 )
 
 // Socket sends and hears packets of protocol 50 in both IP versions, as far as there are two.
@@ -80,26 +79,10 @@ func openFamily(ctx context.Context, mark uint32, v6 bool) (*family, error) {
 }
 
 func options(fd int, v6 bool) error {
-	code, err := bpf.Assemble(filter(v6))
-	if err != nil {
+	if err := datagram.SetFilter(fd, filter(v6)); err != nil {
 		return err
 	}
-	program := make([]unix.SockFilter, len(code))
-	for i, c := range code {
-		program[i] = unix.SockFilter{Code: c.Op, Jt: c.Jt, Jf: c.Jf, K: c.K}
-	}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
-		return fmt.Errorf("filter of a raw socket: %w", err)
-	}
-	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
-	if v6 {
-		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
-	}
-	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
-		return fmt.Errorf("packet info: %w", err)
-	}
-	return nil
+	return datagram.SetInfo(fd, v6)
 }
 
 // Send sends one packet from an address of this machine.
@@ -151,28 +134,10 @@ func (s *Socket) read(ctx context.Context, f *family, take func(from, local neti
 		a, _ := netip.AddrFromSlice(from.IP)
 		if data, ok := parse(into[:n], f.v6); ok { // else it came before the filter
 			s.handling.Lock()
-			take(a.Unmap(), f.local(control[:size]), data)
+			take(a.Unmap(), datagram.Arrived(control[:size], f.v6), data)
 			s.handling.Unlock()
 		}
 	}
-}
-
-// local is the address to which a packet came.
-func (f *family) local(control []byte) netip.Addr {
-	var ip net.IP
-	if f.v6 {
-		var cm ipv6.ControlMessage
-		if cm.Parse(control) == nil {
-			ip = cm.Dst
-		}
-	} else {
-		var cm ipv4.ControlMessage
-		if cm.Parse(control) == nil {
-			ip = cm.Dst.To4()
-		}
-	}
-	a, _ := netip.AddrFromSlice(ip)
-	return a
 }
 
 // Close closes it.

@@ -5,23 +5,19 @@ package rawudp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/net/bpf"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/socket"
+	"github.com/tombolo-io/tombolo/internal/mesh/datagram"
 	"github.com/tombolo-io/tombolo/internal/mesh/disco"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
@@ -111,44 +107,18 @@ func openFamily(ctx context.Context, set Settings, v6 bool) (*family, error) {
 }
 
 func options(fd int, port uint16, v6 bool) error {
-	code, err := bpf.Assemble(filter(port, v6))
-	if err != nil {
+	if err := datagram.SetFilter(fd, filter(port, v6)); err != nil {
 		return err
 	}
-	program := make([]unix.SockFilter, len(code))
-	for i, c := range code {
-		program[i] = unix.SockFilter{Code: c.Op, Jt: c.Jt, Jf: c.Jf, K: c.K}
+	if err := datagram.SetInfo(fd, v6); err != nil {
+		return err
 	}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
-		return fmt.Errorf("filter of a raw socket: %w", err)
-	}
-	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
-	if v6 {
-		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
-	}
-	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
-		return fmt.Errorf("packet info: %w", err)
-	}
-	return setDiscovery(fd, v6, unix.IP_PMTUDISC_DONT)
-}
-
-// setDiscovery chooses between packets that routers may cut, and those that must pass whole whatever the kernel
-// believes of the path.
-func setDiscovery(fd int, v6 bool, how int) error {
-	level, option := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
-	if v6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER // of the same values
-	}
-	if err := unix.SetsockoptInt(fd, level, option, how); err != nil {
-		return fmt.Errorf("path MTU discovery: %w", err)
-	}
-	return nil
+	return datagram.SetDiscovery(fd, v6, unix.IP_PMTUDISC_DONT)
 }
 
 func (f *family) discovery(how int) error {
 	var err error
-	if e := f.raw.Control(func(fd uintptr) { err = setDiscovery(int(fd), f.v6, how) }); e != nil {
+	if e := f.raw.Control(func(fd uintptr) { err = datagram.SetDiscovery(int(fd), f.v6, how) }); e != nil {
 		return e
 	}
 	return err
@@ -205,7 +175,7 @@ func (s *Socket) read(ctx context.Context, f *family, to tunnel.Handlers) error 
 			continue
 		}
 		a, _ := netip.AddrFromSlice(from.IP)
-		s.hand(to, netip.AddrPortFrom(a.Unmap().WithZone(from.Zone), port), f.local(control[:size]), data)
+		s.hand(to, netip.AddrPortFrom(a.Unmap().WithZone(from.Zone), port), datagram.Arrived(control[:size], f.v6), data)
 	}
 }
 
@@ -218,27 +188,6 @@ func (s *Socket) hand(to tunnel.Handlers, from netip.AddrPort, local netip.Addr,
 	case kind == disco.STUN && to.STUN != nil:
 		to.STUN(from, local, data)
 	}
-}
-
-// local is the address to which a packet came.
-func (f *family) local(control []byte) netip.Addr {
-	if !f.v6 {
-		var cm ipv4.ControlMessage
-		if cm.Parse(control) != nil {
-			return netip.Addr{}
-		}
-		a, _ := netip.AddrFromSlice(cm.Dst.To4())
-		return a
-	}
-	var cm ipv6.ControlMessage
-	if cm.Parse(control) != nil {
-		return netip.Addr{}
-	}
-	a, _ := netip.AddrFromSlice(cm.Dst)
-	if a.IsLinkLocalUnicast() {
-		a = a.WithZone(strconv.Itoa(cm.IfIndex))
-	}
-	return a
 }
 
 // Close closes it.

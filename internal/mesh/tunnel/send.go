@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-io/tombolo/internal/mesh/datagram"
 )
 
 // The largest datagrams: what the length fields of UDP and of IPv4 leave.
@@ -43,7 +45,7 @@ func (s *Socket) SendWhole(to netip.AddrPort, local netip.Addr, packet []byte) e
 
 func (f *family) discovery(how int) error {
 	var err error
-	if e := f.raw.Control(func(fd uintptr) { err = setDiscovery(int(fd), f.v6, how) }); e != nil {
+	if e := f.raw.Control(func(fd uintptr) { err = datagram.SetDiscovery(int(fd), f.v6, how) }); e != nil {
 		return e
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/mesh/datagram"
 )
 
 // Handler takes a packet that is not WireGuard's: where it came from, and to which
@@ -143,10 +144,6 @@ func openFamily(ctx context.Context, v6 bool, port uint16, mark uint32, gro bool
 // is without path MTU discovery, and as the kernel's WireGuard sends them: routers may
 // cut them. A black hole for large packets is found by probes instead.
 func setUp(fd int, v6 bool, mark uint32, gro bool) error {
-	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
-	if v6 {
-		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
-	}
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, tunnelBuffer) == nil {
 			continue
@@ -156,10 +153,10 @@ func setUp(fd int, v6 bool, mark uint32, gro bool) error {
 			return fmt.Errorf("socket buffer: %w", err)
 		}
 	}
-	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
-		return fmt.Errorf("packet info: %w", err)
+	if err := datagram.SetInfo(fd, v6); err != nil {
+		return err
 	}
-	if err := setDiscovery(fd, v6, unix.IP_PMTUDISC_DONT); err != nil {
+	if err := datagram.SetDiscovery(fd, v6, unix.IP_PMTUDISC_DONT); err != nil {
 		return err
 	}
 	if mark != 0 {
@@ -171,19 +168,6 @@ func setUp(fd int, v6 bool, mark uint32, gro bool) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
 			return fmt.Errorf("UDP_GRO: %w", err)
 		}
-	}
-	return nil
-}
-
-// setDiscovery chooses between ordinary packets and those that must pass whole. With
-// IP_PMTUDISC_PROBE what the kernel believes of the path is not heeded.
-func setDiscovery(fd int, v6 bool, how int) error {
-	level, option := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
-	if v6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER // of the same values
-	}
-	if err := unix.SetsockoptInt(fd, level, option, how); err != nil {
-		return fmt.Errorf("path MTU discovery: %w", err)
 	}
 	return nil
 }
