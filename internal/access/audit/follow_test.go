@@ -244,8 +244,16 @@ func TestAFastWriterIsFollowed(t *testing.T) {
 	for _, compress := range []bool{false, true} {
 		cfg := config(t)
 		cfg.MaxSize, cfg.Keep, cfg.Compress = 20<<10, auditKeptMost, compress
-		w := newFileWriter(t, cfg, &runtest.Transcript{})
+		var log runtest.Transcript
+		w := newFileWriter(t, cfg, &log)
 		f := follow(t, cfg.Path, nil)
+		come := func() bool { got, bad := f.all(); return len(got) >= all || len(bad) > 0 }
+		t.Cleanup(func() {
+			if got, bad := f.all(); t.Failed() {
+				older, _ := Older(cfg.Path)
+				t.Logf("packed %v: %d came, %d rotations, told of %q; log: %s", compress, len(got), len(older), bad, &log)
+			}
+		})
 		if err := w.While(t.Context(), func() error {
 			for n := range all {
 				w.Write(dial(fmt.Sprint(n)))
@@ -253,11 +261,11 @@ func TestAFastWriterIsFollowed(t *testing.T) {
 					runtest.Eventually(t, "the queue is empty", func() bool { return len(w.queue) == 0 })
 				}
 			}
+			runtest.Eventually(t, "all have come", come) // not after the bound of the writer's end: the disk may be slow
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		runtest.Eventually(t, "all have come", func() bool { got, _ := f.all(); return len(got) >= all })
 		f.stop()
 		if err := <-f.done; err != nil {
 			t.Error(err)

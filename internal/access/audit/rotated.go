@@ -52,7 +52,25 @@ func number(n int) string { return fmt.Sprintf("%06d", n) }
 
 // rotated lists the rotated files of a path, oldest first. A file that exists twice,
 // because it was being compressed, is listed uncompressed.
+//
+// The folder is listed twice: a long one is read in pieces, and one list misses a file
+// that gets its packed name between two of them.
 func rotated(path string) ([]old, error) {
+	before, err := listed(path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := listed(path)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, before...)
+	slices.SortStableFunc(out, func(a, b old) int { return cmp.Compare(a.number, b.number) })
+	return slices.CompactFunc(out, func(a, b old) bool { return a.number == b.number }), nil
+}
+
+// listed reads the folder of a path once. Its order is by number, uncompressed first.
+func listed(path string) ([]old, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -72,7 +90,7 @@ func rotated(path string) ([]old, error) {
 		}
 		return cmp.Compare(a.number, b.number)
 	})
-	return slices.CompactFunc(out, func(a, b old) bool { return a.number == b.number }), nil
+	return out, nil
 }
 
 // nextName is the name to which the file at path is rotated.
