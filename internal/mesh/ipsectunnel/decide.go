@@ -36,6 +36,7 @@ type held struct {
 	line   Line
 	cipher ipsec.Cipher
 	own    bool // this node has begun it
+	half   bool // and does not know whether the peer sends by it
 	made   time.Time
 	ends   time.Time // when it goes, since another one has taken its place; zero: none has
 	mute   bool      // nothing can be sent by it: there is no state for that
@@ -45,9 +46,6 @@ type held struct {
 
 // usage is what a state has done.
 type usage struct{ bytes, packets uint64 }
-
-// life is that of the peer at the node that has begun the tunnel.
-func (h *held) life() uint32 { return uint32(h.Epoch >> 32) }
 
 // situation is what is known of a peer when it is decided what to do.
 type situation struct {
@@ -128,6 +126,12 @@ func (l Limits) reason(s situation, v verdict) (why string, due time.Time) {
 		}
 		return "packets pass without UDP", s.since.Add(yield)
 	}
+	for i := range s.held {
+		if o := &s.held[i]; o.half && o.ends.IsZero() && !o.made.Before(h.made) {
+			// The peer may have taken that for new keys, and soon not receive by this tunnel any more.
+			return "an exchange was not completed", o.made
+		}
+	}
 	if s.wanted.After(h.made.Add(shakeAgain)) {
 		return "the peer does not answer", s.wanted
 	}
@@ -147,16 +151,14 @@ func (v *verdict) sooner(t time.Time) {
 	}
 }
 
-// supersede notes that a tunnel was agreed: what its beginner had before goes, and also what the other one has begun if
-// the beginner has forgotten it, as a new life shows. Nobody sends any more by those from and to the same addresses:
-// the kernel could not tell them apart.
+// supersede notes that a tunnel was agreed: what its beginner had before goes, and also all that the peer has forgotten,
+// as its new life shows. Nobody sends any more by those from and to the same addresses: the kernel could not tell them
+// apart.
 func supersede(all []held, is held, now time.Time) []held {
 	all = slices.DeleteFunc(all, func(h held) bool { return h.In == is.In && h.Out == 0 }) // it was half of it
-	// A peer with a new life does not know what was before.
-	again := !is.own && !slices.ContainsFunc(all, func(h held) bool { return !h.own && h.life() == is.life() })
 	for i := range all {
 		h := &all[i]
-		if (h.own == is.own || again) && h.ends.IsZero() {
+		if (h.own == is.own || h.Life != is.Life && !h.half) && h.ends.IsZero() {
 			h.ends = now.Add(grace)
 		}
 		if h.line.sameEnds(is.line) {

@@ -74,6 +74,14 @@ func TestDecide(t *testing.T) {
 			send: 1, drop: []int{0}, in: time.Hour},
 		"too old": {s: situation{line: lineX, first: true, held: []held{own(lineX, 100*time.Hour)}}, send: -1,
 			drop: []int{0}, why: "there is no tunnel"},
+		"not completed": {s: situation{line: lineX, held: []held{own(lineX, 9), with(own(lineX, 3), func(h *held) {
+			h.half, h.mute = true, true
+		})}}, why: "an exchange was not completed", in: 100*time.Hour - 9},
+		"not completed, and tried again": {s: situation{line: lineX, failed: 1, tried: now, held: []held{own(lineX, 9),
+			with(own(lineX, 3), func(h *held) { h.half, h.mute = true, true })}}, in: time.Second},
+		"completed since": {s: situation{line: lineX, held: []held{with(own(lineX, 9), func(h *held) {
+			h.half, h.mute = true, true
+		}), own(lineX, 3)}}, send: 1, in: time.Hour - 3},
 		"unanswered": {s: situation{line: lineX, held: []held{own(lineX, 10*time.Second)}, wanted: ago(time.Second)},
 			why: "the peer does not answer", in: 100*time.Hour - 10*time.Second},
 		"unanswered, new": {s: situation{line: lineX, held: []held{own(lineX, 4*time.Second)}, wanted: now},
@@ -95,25 +103,27 @@ func TestDecide(t *testing.T) {
 func TestSupersede(t *testing.T) {
 	now := time.Now()
 	of := func(life uint32, in uint32) keyexchange.Tunnel {
-		return keyexchange.Tunnel{In: in, Out: in + 1, Epoch: uint64(life)<<32 | uint64(in)}
+		return keyexchange.Tunnel{In: in, Out: in + 1, Life: life}
 	}
-	mine, theirs := held{Tunnel: of(1, 10), line: lineX, own: true}, held{Tunnel: of(7, 20), line: lineX}
+	mine, theirs := held{Tunnel: of(7, 10), line: lineX, own: true}, held{Tunnel: of(7, 20), line: lineX}
+	half := held{Tunnel: keyexchange.Tunnel{In: 30}, own: true, half: true, mute: true}
 	for name, c := range map[string]struct {
 		all         []held
 		is          held
 		ends, mutes []uint32 // by In
 	}{
 		"first":                   {is: mine},
-		"mine again":              {[]held{mine}, held{Tunnel: of(1, 11), line: lineX, own: true}, []uint32{10}, []uint32{10}},
-		"mine elsewhere":          {[]held{mine}, held{Tunnel: of(1, 11), line: lineY, own: true}, []uint32{10}, nil},
-		"another port":            {[]held{mine}, held{Tunnel: of(1, 11), line: lineP, own: true}, []uint32{10}, []uint32{10}},
+		"mine again":              {[]held{mine}, held{Tunnel: of(7, 11), line: lineX, own: true}, []uint32{10}, []uint32{10}},
+		"mine elsewhere":          {[]held{mine}, held{Tunnel: of(7, 11), line: lineY, own: true}, []uint32{10}, nil},
+		"another port":            {[]held{mine}, held{Tunnel: of(7, 11), line: lineP, own: true}, []uint32{10}, []uint32{10}},
 		"beside theirs":           {[]held{theirs}, mine, nil, []uint32{20}},
 		"theirs elsewhere":        {[]held{theirs, mine}, held{Tunnel: of(7, 21), line: lineY}, []uint32{20}, nil},
 		"theirs, of another life": {[]held{theirs, mine}, held{Tunnel: of(8, 21), line: lineY}, []uint32{20, 10}, nil},
-		"the rest of a half": {[]held{{Tunnel: keyexchange.Tunnel{In: 30}, own: true, mute: true}, theirs},
-			held{Tunnel: keyexchange.Tunnel{In: 30, Out: 31}, line: lineY, own: true}, nil, nil},
-		"after a half that nobody finished": {[]held{{Tunnel: keyexchange.Tunnel{In: 30}, own: true, mute: true}}, mine,
-			[]uint32{30}, []uint32{30}},
+		"mine, to another life": {[]held{theirs, mine}, held{Tunnel: of(8, 11), line: lineY, own: true},
+			[]uint32{20, 10}, nil},
+		"the rest of a half":                {[]held{half, theirs}, held{Tunnel: of(7, 30), line: lineY, own: true}, nil, nil},
+		"after a half that nobody finished": {[]held{half}, mine, []uint32{30}, []uint32{30}},
+		"theirs, beside a half":             {[]held{half}, theirs, nil, []uint32{30}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := supersede(c.all, c.is, now)

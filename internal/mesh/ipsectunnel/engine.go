@@ -94,6 +94,7 @@ type Engine struct {
 	work    *run.Group           // exchanges; nil: it does not run
 	closed  bool
 	adopted bool      // what an earlier run has left is known
+	use     [2]uint64 // packets that were sent and received in all
 	stale   bool      // the kernel refused policies
 	lost    bool      // the link is gone
 	missed  time.Time // since when there is no link; zero: there is one
@@ -103,12 +104,13 @@ type Engine struct {
 type peer struct {
 	peerFacts
 	situation
-	epochs  epochs
+	life    uint32 // a number of this peer object, never 0
+	epoch   uint64 // of the last exchange that this node has begun
 	trial   trial
-	pair    *disco.Pair // of trials; nil: there are none
-	replied time.Time   // when one of the peer was answered
-	id      uint32      // of its policies and states
-	sends   Line        // of its policy; zero: nothing leaves
+	pair    *disco.Pair  // of trials; nil: there are none
+	replied [2]time.Time // when one of the peer was answered, from elsewhere and on the line
+	id      uint32       // of its policies and states
+	sends   Line         // of its policy; zero: nothing leaves
 	seen    seen
 	cancel  context.CancelFunc // of the exchange that this node has begun
 	fault   error              // why the last one failed
@@ -145,20 +147,12 @@ func New(p Parts) (*Engine, error) {
 	return e, nil
 }
 
-// epochs are the numbers of the exchanges that this node begins with a peer. The upper half says that they are of one
-// life of the peer here: nothing of an earlier life is known any more, be it of an earlier run of this node or from
-// before the peer was removed and added again.
-type epochs struct{ next uint64 }
-
-func newEpochs() epochs {
+// newLife draws the number by which a peer sees that this node knows nothing of what was before: of an earlier run, or
+// from before the peer was removed and added again.
+func newLife() uint32 {
 	var life [4]byte
 	rand.Read(life[:]) // it has no errors (crypto/rand)
-	return epochs{uint64(binary.BigEndian.Uint32(life[:])) << 32}
-}
-
-func (e *epochs) take() uint64 {
-	e.next++
-	return e.next
+	return max(1, binary.BigEndian.Uint32(life[:]))
 }
 
 // Server is how peers connect to this node.

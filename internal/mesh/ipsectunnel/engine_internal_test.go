@@ -113,6 +113,15 @@ func TestShown(t *testing.T) {
 		if one.In != two.Out || one.Out != two.In || one.Own == two.Own || one.Sent != two.Got || one.Local != two.Remote.Addr() {
 			t.Errorf("%+v and %+v", one, two)
 		}
+		if sent, got := a.engine.Use(), b.engine.Use(); sent.Sent != one.Sent || sent.Sequence != one.Sent || got.Received != two.Got {
+			t.Errorf("%+v sent, %+v received", sent, got)
+		}
+		if err := w.within(Default.Age+time.Minute, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if u := a.engine.Use(); u.Sequence >= u.Sent || u.Sequence == 0 {
+			t.Errorf("%+v after new keys", u)
+		}
 	})
 }
 
@@ -285,6 +294,58 @@ func TestAPeerIsTakenAgainOnAnotherPathThanThePeers(t *testing.T) {
 		w.soon(yield + time.Second)
 		if err := w.within(time.Hour, time.Minute); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestANodeBeginsAgainAndIsCalledFirst: what it has begun before, on another path, is not sent by any more.
+func TestANodeBeginsAgainAndIsCalledFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i, n := range w.nodes {
+			o := n.other()
+			if n.stop == nil {
+				w.up()
+			}
+			n.path(n.addrs[1], o.addrs[1])
+			w.soon(yield + time.Second)
+			n.end(false)
+			time.Sleep(time.Minute)
+			n.start()
+			o.path(o.addrs[0], n.addrs[1])
+			time.Sleep(longestPause)
+			n.path(n.addrs[1], o.addrs[0])
+			w.soon(yield + time.Second)
+			o.path(o.addrs[1], n.addrs[1])
+			time.Sleep(time.Second)
+			if err := w.within(time.Minute, time.Second/10); err != nil {
+				t.Errorf("node %d: %v", i, err)
+			}
+			o.path(o.addrs[0], n.addrs[0])
+			w.soon(time.Minute)
+		}
+	})
+}
+
+// TestStatesOfAnEarlierRunGo: also if the peer is the one who calls.
+func TestStatesOfAnEarlierRunGo(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.up()
+		for range 3 {
+			b.end(true)
+			b.start()
+			if err := a.engine.Handshake(b.public); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			b.path(b.addrs[0], a.addrs[0])
+			if err := w.within(time.Minute, time.Second); err != nil {
+				t.Error(err)
+			}
+			b.engine.mu.Lock()
+			if n := len(b.engine.spis); n != 1 || b.kernel.count() != 2 {
+				t.Errorf("%d states, %d SPIs are taken", b.kernel.count(), n)
+			}
+			b.engine.mu.Unlock()
 		}
 	})
 }

@@ -24,11 +24,12 @@ import (
 func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 	ctx, cancel := context.WithTimeout(e.work.Context(), exchangeTime)
 	p.busy, p.tried, p.cancel = true, now, cancel
+	p.epoch++
 	e.log.Debug("keys are exchanged", telemetry.AttrNode, p.key.Short(), "path", p.line.Remote, telemetry.AttrReason, why)
 	if p.seen.asked.IsZero() {
 		p.seen.asked = now
 	}
-	x := &exchange{e: e, p: p, line: p.line, own: true, epoch: p.epochs.take()}
+	x := &exchange{e: e, p: p, line: p.line, own: true, epoch: p.epoch}
 	e.work.Do(func(context.Context) {
 		defer cancel()
 		err := x.begin(ctx)
@@ -73,7 +74,7 @@ func (x *exchange) begin(ctx context.Context) error {
 	}
 	x.cipher = cipherOf(c)
 	if _, err = c.Write(call.bytes()); err == nil {
-		_, err = keyexchange.Initiate(c, id, keyexchange.Offer{Epoch: x.epoch, Raw: x.line.Raw}, x)
+		_, err = keyexchange.Initiate(c, id, keyexchange.Offer{Epoch: x.epoch, Life: x.p.life, Raw: x.line.Raw}, x)
 	}
 	if err != nil {
 		return errors.Join(err, c.Close())
@@ -116,7 +117,7 @@ func (x *exchange) answer(c Conn) error {
 	id := e.id
 	e.mu.Unlock()
 	x.p, x.cipher = p, cipherOf(c)
-	_, err = keyexchange.Respond(c, id, x)
+	_, err = keyexchange.Respond(c, id, p.life, x)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.answers--
@@ -197,7 +198,7 @@ func (x *exchange) Receive(spi uint32, k keyexchange.Key) error {
 		// The peer may send by it from the offer on, whatever becomes of this end: it stays until another one takes its
 		// place.
 		p.held = append(p.held, held{Tunnel: keyexchange.Tunnel{In: spi, Epoch: x.epoch}, line: x.line, cipher: x.cipher,
-			own: true, made: time.Now(), mute: true})
+			own: true, half: true, made: time.Now(), mute: true})
 		e.boundLocked(p)
 	}
 	return nil
@@ -223,7 +224,7 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 	x.complete = true
 	now := time.Now()
 	p.held = supersede(p.held, held{Tunnel: t, line: x.line, cipher: x.cipher, own: x.own, made: now}, now)
-	if len(p.left) > 0 && x.own && p.leftEnds.IsZero() {
+	if len(p.left) > 0 && p.leftEnds.IsZero() {
 		p.leftEnds = now.Add(grace)
 	}
 	p.seen.shook(now)
@@ -238,6 +239,14 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 			h.Out = 0
 		}
 	}
+	p.left = slices.DeleteFunc(p.left, func(s ipsec.Seen) bool {
+		sends := s.To == x.line.Remote.Addr() && s.From == x.line.Local
+		if sends {
+			err = errors.Join(err, e.parts.Kernel.Remove(s.Name))
+			delete(e.spis, s.SPI)
+		}
+		return sends
+	})
 	e.alarm.Ring()
 	return err
 }

@@ -87,7 +87,7 @@ func (e *Engine) questions(now time.Time) (all []question) {
 			p.trial = p.trial.ask(now, binary.BigEndian.Uint64(id[:])|1)
 			all = append(all, question{p.pair, p.line, disco.Trial{ID: p.trial.ids[0], Heard: p.trial.receives}})
 		}
-		if p.trial.passes(now, used) != p.line.Raw {
+		if p.trial.passes(now, p.line.Raw, used) != p.line.Raw {
 			e.alarm.Ring()
 		}
 	}
@@ -133,11 +133,16 @@ func (e *Engine) heard(p *peer, t disco.Trial, at Line) (question, bool) {
 	defer e.mu.Unlock()
 	now := time.Now()
 	if !t.Answer {
-		if p.gone || now.Sub(p.replied) < trialEvery/8 {
+		here := at.sameEnds(p.line)
+		last := &p.replied[0]
+		if here { // what somebody has recorded and sends from elsewhere keeps nothing here from being answered
+			last = &p.replied[1]
+		}
+		if p.gone || now.Sub(*last) < trialEvery/8 {
 			return question{}, false
 		}
-		p.replied = now
-		rests := at.sameEnds(p.line) && now.Before(p.trial.until)
+		*last = now
+		rests := here && now.Before(p.trial.until)
 		return question{p.pair, at, disco.Trial{ID: t.ID, Answer: true, Rests: rests, Heard: p.trial.receives}}, true
 	}
 	if !at.sameEnds(p.line) { // of a path from before

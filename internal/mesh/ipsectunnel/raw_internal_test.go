@@ -195,6 +195,28 @@ func TestPacketsPassNoMore(t *testing.T) {
 	}
 }
 
+// TestAFirewallForAMoment: however long it is there, packets are back soon, and then none is lost.
+func TestAFirewallForAMoment(t *testing.T) {
+	for moment := 2 * time.Second; moment < 5*time.Second; moment += time.Second / 10 {
+		trying(t, func(t *testing.T, w *world) {
+			w.up()
+			if err := w.within(time.Minute, 100*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			w.drops50(func(_, _ netip.Addr, _ bool) bool { return true })
+			time.Sleep(moment)
+			w.drops50(nil)
+			if err := w.within(2*trialRest, 100*time.Millisecond); err != nil && moment < bound-time.Second {
+				t.Errorf("%v: %v", moment, err)
+			}
+			w.requireRaw(true)
+			if n := w.dialed(); n > 7 {
+				t.Errorf("%v: %d exchanges", moment, n)
+			}
+		})
+	}
+}
+
 // TestIdleTunnelWithoutUDP: packets that begin after a silence, in which the firewall has appeared, are not lost.
 func TestIdleTunnelWithoutUDP(t *testing.T) {
 	trying(t, func(t *testing.T, w *world) {

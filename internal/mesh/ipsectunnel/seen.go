@@ -96,6 +96,7 @@ func (e *Engine) lookLocked() error {
 			e.parts.Wake(p.key)
 		}
 		due = due || sent.packets > 0
+		e.use[0], e.use[1] = e.use[0]+sent.packets, e.use[1]+got.packets
 	}
 	if due {
 		e.alarm.Ring() // so much may have been sent that new keys are due

@@ -84,7 +84,7 @@ func (e *Engine) signLocked(s tunnel.Signer) error {
 // addLocked adds a peer. Its number is the same in the next run of a node with the same key, which finds states of it,
 // and nobody else can make a key that leads to a number of his choice.
 func (e *Engine) addLocked(k member.Key, pin member.Pin, own tunnel.Secret) *peer {
-	p := &peer{peerFacts: peerFacts{key: k, pin: pin}, epochs: newEpochs()}
+	p := &peer{peerFacts: peerFacts{key: k, pin: pin}, life: newLife()}
 	secret := own.Bytes()
 	h := hmac.New(sha256.New, secret[:])
 	h.Write(k[:])
@@ -117,6 +117,7 @@ func (e *Engine) forgetLocked(p *peer) error {
 	}
 	for _, s := range p.left {
 		errs = append(errs, e.parts.Kernel.Remove(s.Name))
+		delete(e.spis, s.SPI)
 	}
 	p.held, p.left = nil, nil
 	return errors.Join(errs...)
@@ -212,7 +213,7 @@ func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
 }
 
 // TryPSK does nothing: preshared keys are for WireGuard, which has no other protection from quantum computers.
-func (e *Engine) TryPSK(k member.Key, _ tunnel.Secret) error { return e.Handshake(k) }
+func (e *Engine) TryPSK(member.Key, tunnel.Secret) error { return nil }
 
 // Handshake has other keys be agreed, unless that was done within 5 s.
 func (e *Engine) Handshake(k member.Key) error {

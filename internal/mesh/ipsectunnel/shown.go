@@ -31,6 +31,29 @@ type State struct {
 	Fault   error   // why nothing can be sent, if an exchange failed; nil: something can, or none did
 }
 
+// Use is what was sent and received by all tunnels, as of the last look.
+type Use struct {
+	Sent, Received uint64 // packets
+	// Sequence is the highest sequence number of a tunnel by which packets go. Numbers begin at 1 with each tunnel, and
+	// new keys come long before they end (Limits).
+	Sequence uint64
+}
+
+// Use is that of this engine's life.
+func (e *Engine) Use() Use {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	u := Use{Sent: e.use[0], Received: e.use[1]}
+	for _, p := range e.peers {
+		for i := range p.held {
+			if h := &p.held[i]; h.Out != 0 && h.ends.IsZero() {
+				u.Sequence = max(u.Sequence, h.use.packets)
+			}
+		}
+	}
+	return u
+}
+
 // Peers are the states of all peers.
 func (e *Engine) Peers() map[member.Key]State {
 	e.mu.Lock()

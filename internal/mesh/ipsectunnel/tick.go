@@ -3,6 +3,7 @@
 package ipsectunnel
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -39,7 +40,10 @@ func (e *Engine) tick() time.Duration {
 // stepLocked does what is due for a peer, and reports whether it sends by another line.
 func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) {
 	v := e.parts.Limits.decide(now, p.situation)
-	if raw := e.mayRaw(p.line) && p.trial.passes(now, p.usesRaw(v.send)); raw != p.line.Raw {
+	if raw := e.mayRaw(p.line) && p.trial.passes(now, p.line.Raw, p.usesRaw(v.send)); raw != p.line.Raw {
+		if !raw && !now.Before(p.trial.until) { // an answer that comes now changes nothing
+			p.trial = p.trial.rest(now, cmp.Or(p.trial.ended(now), "the peer has gone back to UDP"))
+		}
 		p.line.Raw, p.since, p.failed = raw, now, 0
 		if p.cancel != nil { // it is about the other one
 			p.cancel()

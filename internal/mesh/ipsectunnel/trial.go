@@ -35,7 +35,7 @@ const (
 	// often while none do.
 	trialEvery, trialIdle = time.Second / 2, 10 * time.Second
 	// trialAnswers are as many in a row as it takes to begin, and trialSilent are the questions without an answer after
-	// which it has ended: both within the mesh's bound, with the time of an exchange.
+	// which it has ended, the newest of them a while ago: both within the mesh's bound, with the time of an exchange.
 	trialAnswers, trialSilent = 3, 6
 	// trialUnheard is how long the peer may receive nothing of trialSent packets or more. Both nodes read their counters
 	// once a second, or less often if there are many peers.
@@ -48,22 +48,25 @@ const (
 
 // passes reports whether packets are to go by protocol 50.
 //
+//	chosen: they are to
 //	used: they do now
-func (t trial) passes(now time.Time, used bool) bool {
+func (t trial) passes(now time.Time, chosen, used bool) bool {
 	switch {
-	case now.Before(t.until):
+	case now.Before(t.until), !used && !t.used.IsZero(): // the peer has gone back, and that is not noted yet
 		return false
-	case used:
+	case chosen, used:
 		return t.ended(now) == ""
 	}
-	return t.answers >= trialAnswers && t.used.IsZero() // else what has ended is not noted yet
+	return t.answers >= trialAnswers
 }
 
 // ended is why packets do not pass any more; empty: they do.
 func (t trial) ended(now time.Time) string {
 	switch {
-	case t.lately >= trialSilent:
+	case t.lately >= trialSilent && now.Sub(t.asked) >= trialEvery-trialEvery/4:
 		return "nothing answers there any more"
+	case t.refused && !t.used.IsZero():
+		return "the peer has gone back to UDP"
 	case !t.unheard.IsZero() && now.Sub(t.unheard) >= trialUnheard:
 		return "the peer receives none of the packets"
 	}

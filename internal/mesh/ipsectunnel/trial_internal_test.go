@@ -13,24 +13,30 @@ func TestTrialPasses(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, c := range map[string]struct {
-		t    trial
-		used bool
-		want bool
+		t      trial
+		chosen bool
+		used   bool
+		want   bool
 	}{
-		"nothing is known":               {trial{}, false, false},
-		"two answers":                    {trial{answers: trialAnswers - 1}, false, false},
-		"three answers":                  {trial{answers: trialAnswers}, false, true},
-		"it rests":                       {trial{answers: trialAnswers, until: now.Add(1)}, false, false},
-		"it has rested":                  {trial{answers: trialAnswers, until: now}, false, true},
-		"its end is not noted yet":       {trial{answers: trialAnswers, used: ago(time.Hour)}, false, false},
-		"used":                           {trial{used: ago(time.Hour)}, true, true},
-		"used, some are not answered":    {trial{lately: trialSilent - 1}, true, true},
-		"used, none is answered":         {trial{lately: trialSilent}, true, false},
-		"used, and it is to rest":        {trial{answers: 9, until: now.Add(1)}, true, false},
-		"used, not received for a while": {trial{unheard: ago(trialUnheard - 1)}, true, true},
-		"used, not received":             {trial{unheard: ago(trialUnheard)}, true, false},
+		"nothing is known":               {trial{}, false, false, false},
+		"two answers":                    {trial{answers: trialAnswers - 1}, false, false, false},
+		"three answers":                  {trial{answers: trialAnswers}, false, false, true},
+		"it rests":                       {trial{answers: trialAnswers, until: now.Add(1)}, false, false, false},
+		"it has rested":                  {trial{answers: trialAnswers, until: now}, false, false, true},
+		"chosen, an answer is missing":   {trial{lately: 1}, true, false, true},
+		"chosen, none is answered":       {trial{lately: trialSilent, asked: ago(trialEvery)}, true, false, false},
+		"the peer has gone back":         {trial{answers: trialAnswers, used: ago(time.Hour)}, true, false, false},
+		"and it is noted":                {trial{answers: trialAnswers, used: ago(time.Hour)}, false, false, false},
+		"used":                           {trial{used: ago(time.Hour)}, true, true, true},
+		"used, some are not answered":    {trial{lately: trialSilent - 1, asked: ago(trialEvery)}, true, true, true},
+		"used, none is answered":         {trial{lately: trialSilent, asked: ago(trialEvery)}, true, true, false},
+		"used, the newest is just sent":  {trial{lately: trialSilent, asked: now}, true, true, true},
+		"used, and the peer rests":       {trial{used: ago(time.Hour), refused: true}, true, true, false},
+		"used, and it is to rest":        {trial{answers: 9, until: now.Add(1)}, true, true, false},
+		"used, not received for a while": {trial{unheard: ago(trialUnheard - 1)}, true, true, true},
+		"used, not received":             {trial{unheard: ago(trialUnheard)}, true, true, false},
 	} {
-		if got := c.t.passes(now, c.used); got != c.want {
+		if got := c.t.passes(now, c.chosen, c.used); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -77,7 +83,7 @@ func TestTrialNext(t *testing.T) {
 		if got.until.After(now) && got.until != c.t.until {
 			rest = got.until.Sub(now)
 		}
-		if ask != c.ask || rest != c.rest || rest > 0 && (got.why != c.why || got.answers != 0 || got.passes(now, false)) {
+		if ask != c.ask || rest != c.rest || rest > 0 && (got.why != c.why || got.answers != 0 || got.passes(now, false, false)) {
 			t.Errorf("%s: asks %v, rests for %v because %q", name, ask, rest, got.why)
 		}
 	}

@@ -5,7 +5,7 @@
 // connect (the TLS configuration does), does not choose paths, and does not exchange keys.
 //
 //	port, err := keyconn.Open(socket.Packets(), identity.Server(known), peers)
-//	go port.Run(ctx, func(ctx context.Context, c *keyconn.Conn) { keyexchange.Respond(c, identity, states) })
+//	go port.Run(ctx, func(ctx context.Context, c *keyconn.Conn) { keyexchange.Respond(c, identity, life, states) })
 //
 //	c, err := port.Dial(ctx, to, local, identity.Client(pin))
 //	tunnel, err := keyexchange.Initiate(c, identity, offer, states)

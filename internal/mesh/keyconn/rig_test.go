@@ -196,7 +196,7 @@ func (n *network) on(t testing.TB, number byte, at string, handle func(*node, *k
 // respond answers each exchange, and reports how it ended.
 func respond(s *states, ended chan<- error) func(*node, *keyconn.Conn) {
 	return func(n *node, c *keyconn.Conn) {
-		_, err := keyexchange.Respond(c, n.id, s)
+		_, err := keyexchange.Respond(c, n.id, 1, s)
 		if ended != nil {
 			ended <- err
 		}

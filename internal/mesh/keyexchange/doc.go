@@ -8,10 +8,10 @@
 //	initiator                                   responder
 //	   TLS 1.3, both with their certificates, each pinned by the other
 //	receives by SPI a
-//	   ──────────── offer: epoch, SPI a ─────────►
+//	   ──────────── offer: epoch, SPI a, life ───►
 //	                                            receives by SPI b, sends by SPI a,
 //	                                            forgets what was before
-//	   ◄─────────── answer: epoch, SPI b ─────────
+//	   ◄─────────── answer: epoch, SPI b, life ────
 //	sends by SPI b
 //	   ──────────── done: epoch, SPI b ──────────►
 //	forgets what was before

@@ -30,13 +30,17 @@ type Conn interface {
 type Tunnel struct {
 	In, Out uint32 // SPIs: each is chosen by who receives
 	Epoch   uint64
+	Life    uint32 // of the other end
 }
 
 // Offer is what an initiator wants.
 type Offer struct {
 	// Epoch is of this exchange, for people and against mistakes; both ends have it.
 	Epoch uint64
-	Raw   bool // ESP without UDP
+	// Life is a number that a node draws when it begins to know another one. With another number it knows of no tunnel
+	// from before.
+	Life uint32
+	Raw  bool // ESP without UDP
 }
 
 // States are where keys go. What it installs counts at once; an error ends the exchange.
@@ -59,7 +63,7 @@ func Initiate(c Conn, own Identity, o Offer, s States) (t Tunnel, err error) {
 	if t.In, err = x.receive(o.Epoch); err != nil {
 		return t, err
 	}
-	first := message{offer, o.Epoch, t.In}
+	first := message{offer, o.Epoch, t.In, o.Life}
 	if o.Raw {
 		first.kind = offerRaw
 	}
@@ -70,18 +74,18 @@ func Initiate(c Conn, own Identity, o Offer, s States) (t Tunnel, err error) {
 	if err != nil {
 		return t, err
 	}
-	if t.Out = m.spi; t.Out == t.In {
+	if t.Out, t.Life = m.spi, m.life; t.Out == t.In {
 		return t, mismatch("both ends receive by SPI %#x", t.In)
 	}
 	if err := x.send(t); err != nil {
 		return t, err
 	}
-	return t, x.write(message{done, o.Epoch, t.Out})
+	return t, x.write(message{done, o.Epoch, t.Out, o.Life})
 }
 
-// Respond is the part of the other one. Its error says nothing of whether the initiator already sends by the new keys:
+// Respond is the part of the other one, whose life is that of Offer. Its error says nothing of whether the initiator already sends by the new keys:
 // what was installed stays until the caller removes it.
-func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
+func Respond(c Conn, own Identity, life uint32, s States) (t Tunnel, err error) {
 	x, err := newExchange(c, own, s)
 	if err != nil {
 		return t, err
@@ -90,8 +94,8 @@ func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
 	if err != nil {
 		return t, err
 	}
-	t.Epoch, t.Out = m.epoch, m.spi
-	if err := s.Offered(Offer{m.epoch, m.kind == offerRaw}); err != nil {
+	t.Epoch, t.Out, t.Life = m.epoch, m.spi, m.life
+	if err := s.Offered(Offer{m.epoch, m.life, m.kind == offerRaw}); err != nil {
 		return t, err
 	}
 	if t.In, err = x.receive(t.Epoch); err != nil {
@@ -103,7 +107,7 @@ func Respond(c Conn, own Identity, s States) (t Tunnel, err error) {
 	if err := x.send(t); err != nil {
 		return t, err
 	}
-	if err := x.write(message{answer, t.Epoch, t.In}); err != nil {
+	if err := x.write(message{answer, t.Epoch, t.In, life}); err != nil {
 		return t, err
 	}
 	m, err = x.read(done, t.Epoch)

@@ -150,16 +150,16 @@ func TestExchange(t *testing.T) {
 		var got [2]Tunnel
 		p.both(t, func(i int) (err error) {
 			if i == 0 {
-				got[0], err = Initiate(p.conn[0], p.a, Offer{7, raw}, all[0])
+				got[0], err = Initiate(p.conn[0], p.a, Offer{7, 70, raw}, all[0])
 			} else {
-				got[1], err = Respond(p.conn[1], p.b, all[1])
+				got[1], err = Respond(p.conn[1], p.b, 80, all[1])
 			}
 			return err
 		})
-		if got != [2]Tunnel{{In: 0x1001, Out: 0x2002, Epoch: 7}, {In: 0x2002, Out: 0x1001, Epoch: 7}} {
+		if got != [2]Tunnel{{In: 0x1001, Out: 0x2002, Epoch: 7, Life: 80}, {In: 0x2002, Out: 0x1001, Epoch: 7, Life: 70}} {
 			t.Errorf("%+v", got)
 		}
-		if want := (Offer{7, raw}); all[0].offered != (Offer{}) || all[1].offered != want {
+		if want := (Offer{7, 70, raw}); all[0].offered != (Offer{}) || all[1].offered != want {
 			t.Errorf("%+v and %+v were offered, want nothing and %+v", all[0].offered, all[1].offered, want)
 		}
 		if want := "[a receives b receives b sends a sends]"; want != sprint(log.lines) {
@@ -241,20 +241,20 @@ func TestWhatTheOtherEndMaySay(t *testing.T) {
 		fail      string
 		other     func(*tls.Conn)
 	}{
-		"the answer is of another epoch": {true, "", say(message{answer, 8, 0x2002})},
-		"the answer has our SPI":         {true, "", say(message{answer, 7, 0x1001})},
-		"the answer has a reserved SPI":  {true, "", say(message{answer, 7, 0xff})},
+		"the answer is of another epoch": {true, "", say(message{answer, 8, 0x2002, 5})},
+		"the answer has our SPI":         {true, "", say(message{answer, 7, 0x1001, 5})},
+		"the answer has a reserved SPI":  {true, "", say(message{answer, 7, 0xff, 5})},
 		"no answer":                      {true, "", say()},
 		"no SPI":                         {true, "spi", say()},
 		"the kernel refuses to receive":  {true, "receives", say()},
-		"the kernel refuses to send":     {true, "sends", say(message{answer, 7, 0x2002})},
+		"the kernel refuses to send":     {true, "sends", say(message{answer, 7, 0x2002, 5})},
 		"an answer in place of an offer": {false, "", say(message{kind: answer, epoch: 1, spi: 0x3003})},
-		"the offer has our SPI":          {false, "", say(message{offer, 1, 0x1001})},
-		"the offer has a reserved SPI":   {false, "", say(message{offer, 1, 0})},
-		"the offer is not wanted":        {false, "offered", say(message{offerRaw, 1, 0x3003})},
-		"no end":                         {false, "", say(message{offer, 1, 0x3003})},
-		"the end is of another epoch":    {false, "", say(message{offer, 1, 0x3003}, message{done, 2, 0x1001})},
-		"the end is of another SPI":      {false, "", say(message{offer, 1, 0x3003}, message{done, 1, 0x3003})},
+		"the offer has our SPI":          {false, "", say(message{offer, 1, 0x1001, 5})},
+		"the offer has a reserved SPI":   {false, "", say(message{offer, 1, 0, 5})},
+		"the offer is not wanted":        {false, "offered", say(message{offerRaw, 1, 0x3003, 5})},
+		"no end":                         {false, "", say(message{offer, 1, 0x3003, 5})},
+		"the end is of another epoch":    {false, "", say(message{offer, 1, 0x3003, 5}, message{done, 2, 0x1001, 5})},
+		"the end is of another SPI":      {false, "", say(message{offer, 1, 0x3003, 5}, message{done, 1, 0x3003, 5})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, nil)
@@ -270,7 +270,7 @@ func TestWhatTheOtherEndMaySay(t *testing.T) {
 				if c.initiates {
 					_, err = Initiate(p.conn[i], p.a, Offer{Epoch: 7}, s)
 				} else {
-					_, err = Respond(p.conn[i], p.b, s)
+					_, err = Respond(p.conn[i], p.b, 8, s)
 				}
 				if err == nil {
 					t.Error("it is taken")
@@ -282,7 +282,7 @@ func TestWhatTheOtherEndMaySay(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(message{offer, 1, 0x1001}.bytes())
+	f.Add(message{offer, 1, 0x1001, 5}.bytes())
 	f.Add(message{kind: 9}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) != messageBytes {

@@ -19,8 +19,8 @@ import (
 
 // The ALPN names, one for each cipher of packets. A change that old nodes cannot follow gets other ones.
 const (
-	protocolAES    = "tombolo-ipsec/1"
-	protocolChaCha = "tombolo-ipsec/1-chacha20"
+	protocolAES    = "tombolo-ipsec/2"
+	protocolChaCha = "tombolo-ipsec/2-chacha20"
 )
 
 // Pin is what a node is known by.

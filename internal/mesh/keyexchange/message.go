@@ -15,7 +15,7 @@ const (
 	offer  kind = 1
 	answer kind = 2
 	done   kind = 3
-	// offerRaw is an offer of a tunnel of ESP without UDP. A release before refuses it.
+	// offerRaw is an offer of a tunnel of ESP without UDP.
 	offerRaw kind = 4
 )
 
@@ -24,22 +24,23 @@ type message struct {
 	kind  kind
 	epoch uint64
 	spi   uint32
+	life  uint32 // of the sender
 }
 
-// messageBytes is the size of each message: kind, epoch, SPI, in network order.
-const messageBytes = 1 + 8 + 4
+// messageBytes is the size of each message: kind, epoch, SPI, life, in network order.
+const messageBytes = 1 + 8 + 4 + 4
 
 // lowestSPI is the first that is not reserved (RFC 4303 section 2.1).
 const lowestSPI = 0x100
 
 func (m message) bytes() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{byte(m.kind)}, m.epoch)
-	return binary.BigEndian.AppendUint32(b, m.spi)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, m.spi), m.life)
 }
 
 // parse reads a message that has to be of a kind; an offer may be of either.
 func parse(b [messageBytes]byte, want kind) (message, error) {
-	m := message{kind(b[0]), binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint32(b[9:])}
+	m := message{kind(b[0]), binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint32(b[9:]), binary.BigEndian.Uint32(b[13:])}
 	if m.kind != want && (want != offer || m.kind != offerRaw) || m.spi < lowestSPI {
 		return m, fault.New(fault.CodeRequest, "a message about keys").
 			Whyf("kind %d with SPI %#x, want kind %d with an SPI of at least %#x", m.kind, m.spi, want, lowestSPI)

@@ -81,7 +81,7 @@ func newKeyed(t *testing.T) *keyed {
 		})
 		g.Go("port", func(ctx context.Context) error {
 			return n.port.Run(ctx, func(_ context.Context, c *keyconn.Conn) {
-				_, err := keyexchange.Respond(c, n.id, k.states(n, c))
+				_, err := keyexchange.Respond(c, n.id, 1, k.states(n, c))
 				n.responded <- err
 			})
 		})
