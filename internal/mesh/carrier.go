@@ -51,6 +51,7 @@ type counters interface {
 	Offloads() []tunnel.Offload
 	Drops() []tunnel.Drop                    // nil: the kernel has them, in the counters of its link
 	Peers() map[member.Key]ipsectunnel.State // with IPsec
+	Use() ipsectunnel.Use                    // with IPsec
 }
 
 // userspace is WireGuard in this process.
@@ -127,6 +128,10 @@ func (inKernel) Drops() []tunnel.Drop { return nil }
 func (inKernel) Peers() map[member.Key]ipsectunnel.State { return nil }
 
 func (userspace) Peers() map[member.Key]ipsectunnel.State { return nil }
+
+func (inKernel) Use() ipsectunnel.Use { return ipsectunnel.Use{} }
+
+func (userspace) Use() ipsectunnel.Use { return ipsectunnel.Use{} }
 
 // openCarrier makes the link by the engine that is chosen.
 func openCarrier(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {

@@ -168,6 +168,14 @@ func (m *Mesh) tunnels() map[member.Key]ipsectunnel.State {
 	return nil
 }
 
+// use is that of all tunnels of IPsec.
+func (m *Mesh) use() ipsectunnel.Use {
+	if p := m.parts.Load(); p != nil {
+		return p.carrier.Use()
+	}
+	return ipsectunnel.Use{}
+}
+
 // keys adds what is known of tunnels of IPsec. A path says nothing of them: without keys nothing passes it.
 func (p *Peer) keys(s ipsectunnel.State) {
 	if s.Fault != nil {

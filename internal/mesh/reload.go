@@ -121,6 +121,13 @@ func (m *Mesh) readings() telemetry.MeshReadings {
 			}
 			return 0
 		},
+		Packets: func(direction string) float64 {
+			if direction == "sent" {
+				return float64(m.use().Sent)
+			}
+			return float64(m.use().Received)
+		},
+		Sequence: func() float64 { return float64(m.use().Sequence) },
 		IPsec: func(name string) float64 {
 			for _, e := range m.ipsecErrors() {
 				if e.Name == name {

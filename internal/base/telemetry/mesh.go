@@ -15,6 +15,9 @@ type MeshReadings struct {
 	Closed  func() float64 // ranges
 	Dropped func(reason string) float64
 	IPsec   func(name string) float64 // errors
+	// Packets of IPsec, and the highest sequence number of a tunnel by which they are sent.
+	Packets  func(direction string) float64
+	Sequence func() float64
 }
 
 // NewMesh registers the metrics of a mesh node itself; reasons are those of its tunnel's
@@ -31,6 +34,10 @@ func NewMesh(reg prometheus.Registerer, reasons, ipsec []string, r MeshReadings)
 		f.counterFuncs("tombolo_mesh_ipsec_errors_total",
 			"Packets that the kernel's IPsec has dropped in this network namespace, by the kernel's names.", "error",
 			ipsec, r.IPsec)
+		f.counterFuncs("tombolo_mesh_ipsec_packets_total", "Packets of IPsec to and from peers, as last read.", "direction",
+			[]string{"sent", "received"}, r.Packets)
+		f.gaugeFunc("tombolo_mesh_ipsec_sequence_used",
+			"The highest sequence number of the tunnels of IPsec by which packets are sent.", r.Sequence)
 	}
 	m := &Mesh{Reloads: f.counterVec("tombolo_mesh_config_reloads_total",
 		"Reloads of the configuration, by outcome (ok or a fault code).", "outcome")}

@@ -72,6 +72,15 @@ func TestIPsecEngine(t *testing.T) {
 		if text, err := a.verb("explain", b.overlay4.String()); err != nil || !strings.Contains(text, "ipsec: from ") {
 			t.Errorf("explain (%v) does not say by which keys:\n%s", err, text)
 		}
+		for _, series := range []string{`tombolo_mesh_ipsec_packets_total{direction="sent"}`,
+			`tombolo_mesh_ipsec_packets_total{direction="received"}`, "tombolo_mesh_ipsec_sequence_used"} {
+			r.eventually(series, a.role, func() error {
+				if m := a.metrics(); m.value(series) <= 0 {
+					return errors.New(m.of("tombolo_mesh_ipsec"))
+				}
+				return nil
+			})
+		}
 	})
 	r.step("another engine", func(t *testing.T) {
 		reach(a, c)
