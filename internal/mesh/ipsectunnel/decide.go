@@ -151,9 +151,9 @@ func (v *verdict) sooner(t time.Time) {
 	}
 }
 
-// supersede notes that a tunnel was agreed: what its beginner had before goes, and also all that the peer has forgotten,
-// as its new life shows. Nobody sends any more by those from and to the same addresses: the kernel could not tell them
-// apart.
+// supersede notes that a tunnel was agreed: what its beginner had before goes, and also all that the peer has
+// forgotten, as its new life shows. Nobody sends any more by those from and to the same addresses: the kernel could
+// not tell them apart.
 func supersede(all []held, is held, now time.Time) []held {
 	all = slices.DeleteFunc(all, func(h held) bool { return h.In == is.In && h.Out == 0 }) // it was half of it
 	for i := range all {

@@ -83,8 +83,8 @@ func Initiate(c Conn, own Identity, o Offer, s States) (t Tunnel, err error) {
 	return t, x.write(message{done, o.Epoch, t.Out, o.Life})
 }
 
-// Respond is the part of the other one, whose life is that of Offer. Its error says nothing of whether the initiator already sends by the new keys:
-// what was installed stays until the caller removes it.
+// Respond is the part of the other one, whose life is that of Offer. Its error says nothing of whether the initiator
+// already sends by the new keys: what was installed stays until the caller removes it.
 func Respond(c Conn, own Identity, life uint32, s States) (t Tunnel, err error) {
 	x, err := newExchange(c, own, s)
 	if err != nil {

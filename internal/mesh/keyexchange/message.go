@@ -40,7 +40,8 @@ func (m message) bytes() []byte {
 
 // parse reads a message that has to be of a kind; an offer may be of either.
 func parse(b [messageBytes]byte, want kind) (message, error) {
-	m := message{kind(b[0]), binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint32(b[9:]), binary.BigEndian.Uint32(b[13:])}
+	n := binary.BigEndian
+	m := message{kind(b[0]), n.Uint64(b[1:]), n.Uint32(b[9:]), n.Uint32(b[13:])}
 	if m.kind != want && (want != offer || m.kind != offerRaw) || m.spi < lowestSPI {
 		return m, fault.New(fault.CodeRequest, "a message about keys").
 			Whyf("kind %d with SPI %#x, want kind %d with an SPI of at least %#x", m.kind, m.spi, want, lowestSPI)
