@@ -21,7 +21,7 @@ var network = []string{"veth", "tun", "bridge", "nf_tables", "nft_ct", "nft_nat"
 // TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it.
 func TestKernelEngine(t *testing.T) {
 	run(t, qemu.Guest{Within: 8 * time.Minute, Spare: []string{"wireguard"}, Steps: []qemu.Step{
-		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine(Relay)?$"},
+		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine(Relay|LinkedClusters)?$"},
 		{Package: "./test/lab/kernel", Tags: "lab", Test: "^TestTheKernelsWireGuardKeepsTheContract$"},
 	}})
 }
