@@ -122,6 +122,9 @@ func targets(lanes int) []target {
 		{"konnectivity, dials per second", "of the reference", 0.9, 1.8, false, append(
 			against("konnopens", egressDropIn, egressReference, perSecond, "32"),
 			against("konncopens", egressDropIn, egressReference, perSecond, "32")...)},
+		{"konnectivity, CPU for a dial of server and agent", "of the reference", 1, 0.56, true, append(
+			against("konnopens", egressDropIn, egressReference, doorPerOpen, "32"),
+			against("konncopens", egressDropIn, egressReference, doorPerOpen, "32")...)},
 		{"konnectivity, one stream, CPU per GB of server and agent", "of the reference", 0.7, 0.4, true,
 			both("konn1", egressDropIn, egressReference, doorCost)},
 		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.5, 0, true,
