@@ -127,7 +127,7 @@ func targets(lanes int) []target {
 			against("konncopens", egressDropIn, egressReference, doorPerOpen, "32")...)},
 		{"konnectivity, one stream, CPU per GB of server and agent", "of the reference", 0.7, 0.4, true,
 			both("konn1", egressDropIn, egressReference, doorCost)},
-		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.5, 0, true,
+		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.35, 0, true,
 			against("konncmem", egressDropIn, egressReference, idleBytes, "1000")},
 		{"routed mode, memory of an idle connection", "KiB", 40, 0, true, []figure{{
 			of: key{"route", "idle", wayRouted}, m: routeBytes, divided: 1024}}},
