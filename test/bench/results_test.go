@@ -100,6 +100,25 @@ down  mux4  -               -         -      -
 	}
 }
 
+func TestPrintTableHasTheCostOfADoor(t *testing.T) {
+	m := measurement{name: "konnopens", about: "opens", transports: []string{egressReference, egressDropIn},
+		variants: []string{"32"}, main: perSecond, against: egressReference}
+	var out strings.Builder
+	printTable(&out, m, []record{
+		{"konnopens", "32", egressReference, 0, values{perSecond: 100, doorPerOpen: 400}},
+		{"konnopens", "32", egressDropIn, 0, values{perSecond: 110, doorPerOpen: 300}},
+	})
+	want := `
+konnopens: opens
+               opens/s  door-cpu-us/open  / reference  door-cpu / reference
+32  reference  100      400               1            1
+32  drop-in    110      300               1.10         0.750
+`
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
 func TestBenchmarks(t *testing.T) {
 	var out strings.Builder
 	writeBenchmarks(&out, header{CPU: "c", Kernel: "k", Go: "go1"}, []record{

@@ -58,8 +58,8 @@ func printTable(w io.Writer, m measurement, records []record) {
 	compared := slices.Contains(m.transports, m.against)
 	if compared {
 		head = append(head, "/ "+m.against)
-		if slices.Contains(columns, cost) {
-			head = append(head, "cpu / "+m.against)
+		for _, c := range costs(columns) {
+			head = append(head, c.name+" / "+m.against)
 		}
 	}
 	fmt.Fprintln(tw, strings.Join(head, "\t"))
@@ -72,14 +72,30 @@ func printTable(w io.Writer, m measurement, records []record) {
 			}
 			if compared {
 				row = append(row, ratioTo(records, k, m.against, m.main))
-				if slices.Contains(columns, cost) {
-					row = append(row, ratioTo(records, k, m.against, cost))
+				for _, c := range costs(columns) {
+					row = append(row, ratioTo(records, k, m.against, c.metric))
 				}
 			}
 			fmt.Fprintln(tw, strings.Join(row, "\t"))
 		}
 	}
 	tw.Flush()
+}
+
+// spent is a metric whose ratio is printed beside that of the main one, and the head of its column.
+type spent struct {
+	name string
+	metric
+}
+
+// costs are those among the columns. What a door spends alone has no ends of the load in it, which bound a rate.
+func costs(columns []metric) (out []spent) {
+	for _, c := range []spent{{"cpu", cost}, {"door-cpu", doorCost}, {"door-cpu", doorPerOpen}} {
+		if slices.Contains(columns, c.metric) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // ratioTo is the median of the rounds' ratios to another transport.

@@ -122,9 +122,12 @@ func targets(lanes int) []target {
 		{"konnectivity, dials per second", "of the reference", 0.9, 1.8, false, append(
 			against("konnopens", egressDropIn, egressReference, perSecond, "32"),
 			against("konncopens", egressDropIn, egressReference, perSecond, "32")...)},
+		{"konnectivity, CPU for a dial of server and agent", "of the reference", 1, 0.56, true, append(
+			against("konnopens", egressDropIn, egressReference, doorPerOpen, "32"),
+			against("konncopens", egressDropIn, egressReference, doorPerOpen, "32")...)},
 		{"konnectivity, one stream, CPU per GB of server and agent", "of the reference", 0.7, 0.4, true,
 			both("konn1", egressDropIn, egressReference, doorCost)},
-		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.5, 0, true,
+		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.35, 0, true,
 			against("konncmem", egressDropIn, egressReference, idleBytes, "1000")},
 		{"routed mode, memory of an idle connection", "KiB", 40, 0, true, []figure{{
 			of: key{"route", "idle", wayRouted}, m: routeBytes, divided: 1024}}},

@@ -56,8 +56,7 @@ type noted interface {
 
 // namedTargets are the values of headTarget.
 func namedTargets(ctx context.Context) []string {
-	md, _ := metadata.FromIncomingContext(ctx)
-	return md.Get(headTarget)
+	return metadata.ValueFromIncomingContext(ctx, headTarget)
 }
 
 // targetOf reads the target that the metadata of a stream names: base64, with or without padding, of ConnectOptions.

@@ -87,7 +87,7 @@ func (u *Upstream) accept(ctx context.Context, session carrier.Session) error {
 	}
 }
 
-// serveStream reads a dial, dials, answers and copies.
+// serveStream reads a dial and answers it.
 func (u *Upstream) serveStream(ctx context.Context, stream carrier.Stream) {
 	stream.SetReadDeadline(time.Now().Add(limit.Hello))
 	d, err := wire.ReadDial(stream)
@@ -104,7 +104,7 @@ func (u *Upstream) serveStream(ctx context.Context, stream carrier.Stream) {
 	u.answer(ctx, stream, d)
 }
 
-// answer dials, within the time for that, and copies.
+// answer dials, within the time for that, and has the bytes carried.
 func (u *Upstream) answer(ctx context.Context, stream carrier.Stream, d wire.Dial) {
 	if d.Network != wire.NetworkTCP {
 		u.waiting.Release()
@@ -139,7 +139,7 @@ func (u *Upstream) answer(ctx context.Context, stream carrier.Stream, d wire.Dia
 		both.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		return
 	}
-	u.Splicer.Both(ctx, splice.Net(conn), both, splice.Options{})
+	u.carry(conn, both)
 }
 
 // refuse answers a dial that is not tried.

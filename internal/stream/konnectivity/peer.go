@@ -38,8 +38,7 @@ func (socketPeer) AuthType() string { return "unix" }
 func (socketCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	out := socketPeer{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	if c, ok := conn.(*boundedConn); ok {
-		out.Caller = CallerOf(c.Conn)
-		out.peer = c.peer
+		out.Caller = Caller{c.Conn, c.peer}
 	}
 	return conn, out, nil
 }

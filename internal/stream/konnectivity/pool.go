@@ -11,16 +11,16 @@ import (
 
 // buffers is a pool of the buffers of packets. gRPC's own goes from 32 KiB, which a packet of kube-apiserver is a
 // little above, to 1 MiB, and fills each buffer with zeros before it gives it: half of what a transfer cost. Whoever
-// takes one of these writes to all of it.
+// takes one of these writes to all of it. Small ones are no larger than asked for: gRPC never gives them back.
 type buffers struct {
 	sizes []int
 	pools []sync.Pool
 }
 
-// newPool makes one. Its sizes are those of packets: of controls, of what talks, of data, of kube-apiserver's data, and
-// up to the largest that is received.
+// newPool makes one. Its sizes are those of packets: of what talks, of data, of kube-apiserver's data, and up to the
+// largest that is received.
 func newPool() mem.BufferPool {
-	sizes := []int{1 << 10, 4 << 10, 16 << 10, 32 << 10, 33 << 10}
+	sizes := []int{4 << 10, 16 << 10, 32 << 10, 33 << 10}
 	for size := 64 << 10; size <= 4<<20; size <<= 1 {
 		sizes = append(sizes, size)
 	}
@@ -30,7 +30,7 @@ func newPool() mem.BufferPool {
 // Get implements mem.BufferPool.
 func (b *buffers) Get(length int) *[]byte {
 	i := sort.SearchInts(b.sizes, length)
-	if i == len(b.sizes) {
+	if i == len(b.sizes) || mem.IsBelowBufferPoolingThreshold(length) {
 		out := make([]byte, length)
 		return &out
 	}

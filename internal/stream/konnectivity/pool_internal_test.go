@@ -34,6 +34,13 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestPoolGivesControlsWhatTheyNeed: gRPC gives back nothing that is so small.
+func TestPoolGivesControlsWhatTheyNeed(t *testing.T) {
+	if b := newPool().Get(20); len(*b) != 20 || cap(*b) > 64 {
+		t.Errorf("a packet of 20 bytes has %d of %d", len(*b), cap(*b))
+	}
+}
+
 // counting counts the buffers that are out.
 type counting struct {
 	mem.BufferPool

@@ -28,10 +28,9 @@ func askedOf(ctx context.Context, network, address string) (wire.Dial, error) {
 // saidOf reads what a caller says about its dial, in the metadata of its stream: the headers of a CONNECT in small
 // letters. kube-apiserver says nothing.
 func saidOf(ctx context.Context) (reqmeta.Metadata, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
 	header := map[string][]string{}
 	for _, name := range []string{reqmeta.HeaderMetadata, reqmeta.HeaderTraceparent, reqmeta.HeaderTracestate} {
-		header[name] = md.Get(name)
+		header[name] = metadata.ValueFromIncomingContext(ctx, name)
 	}
 	said, err := reqmeta.Read(header)
 	if err != nil {

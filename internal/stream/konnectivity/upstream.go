@@ -242,9 +242,9 @@ func (u *Upstream) asked(p *packet) {
 		delete(u.dialing, random)
 		u.asking.Unlock()
 		if f != nil {
-			u.group.Do(func(ctx context.Context) {
+			u.group.Do(func(context.Context) {
 				f.settle()
-				u.Splicer.Both(ctx, splice.Net(conn), f, splice.Options{})
+				u.carry(conn, f)
 			})
 		}
 	})
@@ -267,6 +267,13 @@ func (u *Upstream) dial(ctx context.Context, random int64, address string) (net.
 	f.onClosed(u.opened())
 	u.send(&packet{kind: dialResponse, body: body{random: random, connectID: f.id}}) // if it fails, f has ended
 	return conn, f
+}
+
+// carry copies between a target and the server. Its goroutines are its own: the stack on which a dial was made is
+// several times larger than what a connection that is idle needs.
+func (u *Upstream) carry(conn net.Conn, far splice.Conn) {
+	ctx, done := u.group.Begin()
+	u.Splicer.Start(ctx, splice.Net(conn), far, splice.Options{}, func(splice.Result) { done() })
 }
 
 // reach dials a target.
