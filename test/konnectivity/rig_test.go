@@ -257,6 +257,7 @@ type agentOf struct {
 	health  int
 	admin   int
 	process *runtest.Process // theirs
+	args    []string         // of TestKilled
 	soft    context.CancelFunc
 	ended   chan error // ours
 	log     *runtest.Transcript
