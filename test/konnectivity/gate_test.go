@@ -77,7 +77,7 @@ func TestGate(t *testing.T) {
 				}
 				refused(other.Addr(), "policy_denied")
 				refused("localhost:"+port, "policy_denied")
-				p.mustDial(echo.Addr())
+				second := p.mustDial(echo.Addr())
 				refused(echo.Addr(), "limit_reached")
 				conn.Close()
 				who := map[bool]string{false: `"caller":"unix:c1/`, true: `"caller":"tls:client@c1/`}[tcp]
@@ -104,6 +104,14 @@ func TestGate(t *testing.T) {
 					}
 					return err == nil
 				})
+				w.must(os.WriteFile(w.file("p.yaml"), []byte("apiVersion: tombolo.dev/v1alpha1\nkind: AccessPolicy\n"+
+					"rules:\n- {name: echo, allow: [\"192.0.2.1:1\"]}\n"), 0o600))
+				late := time.AfterFunc(bound, func() { second.Close() })
+				io.Copy(io.Discard, second)
+				if !late.Stop() {
+					w.Error("a connection that the changed policy refuses does not end")
+				}
+				refused(echo.Addr(), "policy_denied")
 			})
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,14 +128,20 @@ func (w *world) issue(name string) {
 
 var eventually = runtest.Eventually
 
+// nextPort is below the ports that the kernel gives to others: it is free when a process starts, and starts again.
+var nextPort atomic.Int64
+
 // ports gives free ports of 127.0.0.1, to which certificates are issued.
 func (w *world) ports(n int) []int {
 	var out []int
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		w.must(err)
-		defer ln.Close()
-		out = append(out, ln.Addr().(*net.TCPAddr).Port)
+	for len(out) < n {
+		port := 20_000 + (int64(os.Getpid())*97+nextPort.Add(1))%12_000
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue // somebody has it
+		}
+		ln.Close()
+		out = append(out, int(port))
 	}
 	return out
 }
@@ -257,6 +264,7 @@ type agentOf struct {
 	health  int
 	admin   int
 	process *runtest.Process // theirs
+	args    []string         // of TestKilled
 	soft    context.CancelFunc
 	ended   chan error // ours
 	log     *runtest.Transcript

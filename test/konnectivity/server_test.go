@@ -84,11 +84,14 @@ func TestLargeTransfers(t *testing.T) {
 		f.agent(w, p.agentPort)
 		p.ready()
 		const size = 24 << 20
-		source := runtest.Serve(w, func(c *net.TCPConn) {
+		source := runtest.Serve(w, func(c *net.TCPConn) { // asked: their CONNECT loses to who speaks first
+			io.ReadFull(c, make([]byte, 1))
 			io.CopyN(c, zeros{}, size)
 			c.Close()
 		})
-		n, err := io.Copy(io.Discard, p.mustDial(source.Addr()))
+		from := p.mustDial(source.Addr())
+		io.WriteString(from, "x")
+		n, err := io.Copy(io.Discard, from)
 		if n != size {
 			w.Errorf("%d bytes came of %d: %v", n, size, err)
 		}

@@ -206,6 +206,12 @@ func TestAnAgentThatDrains(t *testing.T) {
 	eventually(t, "the second agent is connected", func() bool {
 		return metric(p.healthPort, `konnectivity_network_proxy_server_ready_backends{proxy_strategy="destHost"}`) == "2"
 	})
+	for range 12 {
+		w.echo(p)
+	}
+	if n := metric(first.health, "konnectivity_network_proxy_agent_open_endpoint_connections"); n != "1" {
+		t.Errorf("the agent that drains has %s connections, and had one when the other came", n)
+	}
 	held.Close()
 	select {
 	case err := <-first.ended: // nothing new came to it

@@ -73,6 +73,7 @@ func TestKonnectivity(t *testing.T) {
 		{"go native", k.goNative},
 		{"go back", k.goBack},
 		{"a fleet that is rolled", k.fleet},
+		{"slow terminals", k.slow},
 		{"matrix/" + string(rig.KonnectivityConnect), k.connect},
 		{"etcd through the egress", k.etcdThrough},
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
@@ -26,6 +27,7 @@ import (
 type flow struct {
 	link           *link
 	id             int64
+	target         string
 	readable, room chan struct{} // signals for one reader, and for receive
 
 	mu       sync.Mutex
@@ -42,8 +44,8 @@ type flow struct {
 	closed   func()      // once: it needs no place any more
 }
 
-func newFlow(l *link, id int64) *flow {
-	return &flow{link: l, id: id, readable: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+func newFlow(l *link, id int64, target string) *flow {
+	return &flow{link: l, id: id, target: target, readable: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 // onClosed calls fn once when the flow has ended for this end.
@@ -111,7 +113,7 @@ func (f *flow) offer(p *packet) bool {
 	return true
 }
 
-// overflow resets a flow that takes too little.
+// overflow resets a flow that takes too little. Its ends may learn no more than that it has ended: the log says why.
 func (f *flow) overflow() {
 	why := fault.New(fault.CodeLimit, "the connection was reset").
 		Whyf("%d bytes for it were not taken, and no more were within %v", konnectivityQueue, konnectivityPatience).
@@ -123,6 +125,8 @@ func (f *flow) overflow() {
 	}
 	f.mu.Unlock()
 	f.finish(why.Explain())
+	f.link.log.Warn("a connection was reset", telemetry.AttrTarget, untrusted.Text(f.target, limit.AuthorityLength),
+		telemetry.AttrReason, why)
 }
 
 // ends notes the peer's close: no more comes, and what was queued is still read.

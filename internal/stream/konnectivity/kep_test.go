@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -232,6 +233,25 @@ func TestKEPStalls(t *testing.T) {
 	}
 	deafTarget.Reset(1)
 	soon(t, "the caller of a deaf target", sending)
+}
+
+// TestKEPStallsAreCharged: an upload that its target does not take is charged with its window, until it is taken.
+func TestKEPStallsAreCharged(t *testing.T) {
+	var held atomic.Int64
+	r := chargedRig(t, &held)
+	c := kepOpen(t, connect(t, r), "target:1")
+	target := r.target()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(struct{ io.Writer }{c}, zeros{}, 4<<20)
+		sent <- err
+	}()
+	eventually(t, "the window is charged", func() bool { return held.Load() > limit.KonnectivityWindow })
+	go io.Copy(io.Discard, target)
+	if err := soon(t, "the caller", sent); err != nil {
+		t.Error(err)
+	}
+	comesTo(t, &held, 0)
 }
 
 // noting is a stream that keeps what is said about it.

@@ -4,6 +4,7 @@ package konnectivity
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"google.golang.org/grpc/mem"
@@ -28,6 +29,7 @@ type messages interface {
 type link struct {
 	stream  messages
 	observe Observer
+	log     *slog.Logger
 	atAgent bool               // this is the agent's end
 	agent   string             // its id, at the server's end
 	skips   func(*packet) bool // not nil: a control that is to be sent no more
@@ -47,8 +49,8 @@ func newLink(stream messages, observe Observer, atAgent bool) *link {
 	if observe == nil {
 		observe = unobserved{}
 	}
-	return &link{stream: stream, observe: observe, atAgent: atAgent, wake: make(chan struct{}, 1),
-		done: make(chan struct{}), flows: map[int64]*flow{}, pool: newPool()}
+	return &link{stream: stream, observe: observe, log: slog.New(slog.DiscardHandler), atAgent: atAgent,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), flows: map[int64]*flow{}, pool: newPool()}
 }
 
 // receive hands each packet to handle until the stream or the link ends.
@@ -152,14 +154,14 @@ func (l *link) why() *fault.Fault {
 	return l.ended
 }
 
-// open adds a flow; false where the link has ended or has one of this id.
-func (l *link) open(id int64) (*flow, bool) {
+// open adds a flow to a target; false where the link has ended or has one of this id.
+func (l *link) open(id int64, target string) (*flow, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != nil || l.flows[id] != nil {
 		return nil, false
 	}
-	f := newFlow(l, id)
+	f := newFlow(l, id, target)
 	l.flows[id] = f
 	return f, true
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
@@ -30,12 +31,15 @@ type sessions struct {
 	t       *testing.T
 	address string
 	trust   *tls.Config
+	unread  *carrier.Budget                                                      // of agents
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // of agents, if it is not nil
 }
 
 func newSessions(t *testing.T) *sessions {
 	t.Helper()
 	cert := runtest.Certificate(t)
-	s := &sessions{t: t, trust: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{konnectivity.ALPN, "h2"}}}
+	s := &sessions{t: t, unread: carrier.NewBudget(limit.AgentUnread),
+		trust: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{konnectivity.ALPN, "h2"}}}
 	s.Agents = konnectivity.NewAgents(konnectivity.AgentsOptions{
 		Log: slog.New(slog.DiscardHandler), ServerID: "one", Count: func() int { return 1 },
 		Strategies: []konnectivity.Strategy{konnectivity.ByDefault}, Keepalive: time.Minute,
@@ -82,10 +86,10 @@ func (s *sessions) raw() *tls.Conn {
 	return secure
 }
 
-// agent is one of ours, which dials with dial.
+// agent is one of ours.
 func (s *sessions) agent(token string) (*konnectivity.Upstream, error) {
 	return konnectivity.ConnectNative(context.Background(), s.raw(), konnectivity.UpstreamOptions{
-		Log: slog.New(slog.DiscardHandler), AgentID: "a", Token: token, Splicer: splice.New()})
+		Log: slog.New(slog.DiscardHandler), AgentID: "a", Token: token, Splicer: splice.New(), Dial: s.dial, Budget: s.unread})
 }
 
 // run serves an agent until the test ends.
@@ -166,6 +170,9 @@ func TestStoppedStreamsOfASession(t *testing.T) {
 		t.Fatalf("the upload did not stop: %v", err)
 	default:
 	}
+	if s.Budget.Unread() == 0 || s.unread.Unread() == 0 {
+		t.Errorf("%d bytes are unread at the server, and %d at the agent", s.Budget.Unread(), s.unread.Unread())
+	}
 	if n, err := io.Copy(io.Discard, struct{ io.Reader }{deaf}); n != size || err != nil {
 		t.Errorf("%d bytes came of %d: %v", n, size, err)
 	}
@@ -201,7 +208,11 @@ func TestDialsOfASession(t *testing.T) {
 	if _, err := s.Dial(gone, wire.Dial{Network: wire.NetworkTCP, Address: nobody}); !fault.Has(err, fault.CodeDialCanceled) {
 		t.Errorf("a caller that is gone: %v", err)
 	}
-	stream := s.mustDial(runtest.Echo(t).Addr())
+	echo := runtest.Echo(t).Addr()
+	if _, err := s.Dial(within(t), wire.Dial{Network: wire.NetworkUDP, Address: echo}); !fault.Has(err, fault.CodeRequest) {
+		t.Errorf("another network: %v", err)
+	}
+	stream := s.mustDial(echo)
 	echoed(t, stream, 1000)
 	if _, _, open := s.Counts(); open != 1 || u.Open() != 1 {
 		t.Errorf("%d connections are open at the server, and %d at the agent", open, u.Open())
@@ -222,6 +233,30 @@ func TestDialsOfASession(t *testing.T) {
 	s.ready(0)
 	if _, err := s.Dial(within(t), wire.Dial{Network: wire.NetworkTCP, Address: nobody}); !fault.Has(err, fault.CodeNoAgent) {
 		t.Errorf("without an agent: %v", err)
+	}
+}
+
+// TestADialOfASessionWhoseCallerLeaves ends while its agent still dials.
+func TestADialOfASessionWhoseCallerLeaves(t *testing.T) {
+	s := newSessions(t)
+	dialling, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	s.dial = func(context.Context, string, string) (net.Conn, error) {
+		close(dialling)
+		<-release
+		return nil, errors.New("released")
+	}
+	s.run()
+	ctx, leave := context.WithCancel(within(t))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Dial(ctx, wire.Dial{Network: wire.NetworkTCP, Address: "192.0.2.1:1"})
+		ended <- err
+	}()
+	<-dialling
+	leave()
+	if err := soon(t, "the dial", ended); !fault.Has(err, fault.CodeDialCanceled) {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/base/untrusted"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -115,6 +116,7 @@ type tunnel struct {
 
 // asked is a dial that has not been answered.
 type asked struct {
+	target string
 	sent   atomic.Bool
 	answer chan answer // of one
 }
@@ -128,6 +130,9 @@ func newTunnel(a *Agents, who agentIdentity, s messages) *tunnel {
 	t := &tunnel{link: newLink(s, a.Observe, false), agents: a, who: who, pending: map[int64]*asked{},
 		since: time.Now()}
 	t.link.agent = who.agent
+	if a.Log != nil {
+		t.link.log = a.Log.With(telemetry.AttrAgent, who.agent)
+	}
 	t.skips = func(p *packet) bool {
 		if p.kind != dialRequest {
 			return false
@@ -164,7 +169,7 @@ func (t *tunnel) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return t.dialNative(ctx, d)
 	}
 	start := time.Now()
-	q := &asked{answer: make(chan answer, 1)}
+	q := &asked{target: d.Address, answer: make(chan answer, 1)}
 	t.asking.Lock()
 	random := rand.Int64()
 	for t.pending[random] != nil || random == 0 {
@@ -264,7 +269,7 @@ func (t *tunnel) dialled(p *packet) {
 			Whyf("%s", untrusted.Text(p.errText, limit.FaultText))}
 		return
 	}
-	f, fresh := t.link.open(p.connectID)
+	f, fresh := t.link.open(p.connectID, q.target)
 	if !fresh || p.connectID == 0 {
 		t.agents.Observe.DialFailed(ErrorResponse)
 		q.answer <- answer{err: fault.New(fault.CodeFrameInvalid, "the agent's answer to a dial makes no sense").

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,9 +247,11 @@ func TestDialEnds(t *testing.T) {
 // TestAFullQueue resets the connection that does not take its bytes, after a moment, and no other.
 func TestAFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
 		tun := newTestTunnel(wirePair{})
-		slow, _ := tun.link.open(1)
-		quick, _ := tun.link.open(2)
+		tun.log = slog.New(slog.NewTextHandler(&log, nil))
+		slow, _ := tun.link.open(1, "target:1")
+		quick, _ := tun.link.open(2, "target:2")
 		piece := make([]byte, 64<<10)
 		begin := time.Now()
 		sent := 0
@@ -268,6 +271,9 @@ func TestAFullQueue(t *testing.T) {
 		}
 		if _, err := slow.Read(piece); !fault.Has(err, fault.CodeLimit) {
 			t.Errorf("it reads %v", err)
+		}
+		if got := log.String(); !strings.Contains(got, "target=target:1") || strings.Contains(got, "target:2") {
+			t.Errorf("the log says %q", got)
 		}
 		if time.Since(begin) != konnectivityPatience || len(tun.controls) != 1 || tun.controls[0].kind != closeRequest {
 			t.Errorf("%d controls after %v", len(tun.controls), time.Since(begin))

@@ -137,7 +137,11 @@ func newUpstream(ctx context.Context, s messages, head metadata.MD, o UpstreamOp
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	return &Upstream{link: newLink(s, o.Observe, true), UpstreamOptions: o, ServerID: untrusted.Text(ids[0], mostAgentID),
+	l := newLink(s, o.Observe, true)
+	if o.Log != nil {
+		l.log = o.Log
+	}
+	return &Upstream{link: l, UpstreamOptions: o, ServerID: untrusted.Text(ids[0], mostAgentID),
 		Count: count, group: run.NewGroup(ctx), waiting: run.NewLimiter(limit.PendingDials), drains: make(chan struct{}),
 		dialing: map[int64]context.CancelFunc{}}, nil
 }
@@ -258,7 +262,7 @@ func (u *Upstream) dial(ctx context.Context, random int64, address string) (net.
 		u.send(&packet{kind: dialResponse, body: body{random: random, errText: strings.ToValidUTF8(err.Error(), " ")}})
 		return nil, nil
 	}
-	f, fresh := u.link.open(u.next.Add(1))
+	f, fresh := u.link.open(u.next.Add(1), address)
 	if !fresh { // the tunnel has ended
 		conn.Close()
 		return nil, nil

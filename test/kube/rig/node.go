@@ -264,6 +264,7 @@ failSwapOn: false
 evictionHard: {}
 imageGCHighThresholdPercent: 100
 imageMinimumGCAge: 24h
+containerLogMaxSize: 1Gi
 makeIPTablesUtilChains: false
 resolvConf: DIR/resolv.conf
 tlsCertFile: PKI/kubelet-server-NAME.crt
