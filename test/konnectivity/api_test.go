@@ -51,7 +51,7 @@ current-context: x
 	return a
 }
 
-// ServeHTTP implements http.Handler. The token of an agent is the name of its user.
+// ServeHTTP implements http.Handler. The token of an agent is the name of its user, and the node after an @.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
 		a.reviews++
 		token, _ := object(in, "spec")["token"].(string)
-		in["status"] = map[string]any{"authenticated": token != "expired", "user": map[string]any{"username": token}}
+		name, node, _ := strings.Cut(token, "@")
+		user := map[string]any{"username": name}
+		if node != "" {
+			user["extra"] = map[string]any{"authentication.kubernetes.io/node-name": []string{node}}
+		}
+		in["status"] = map[string]any{"authenticated": token != "expired", "user": user}
 		out = in
 	case r.Method == http.MethodGet && name == "leases":
 		var items []any
@@ -107,13 +112,18 @@ func (a *api) names() (out []string) {
 	return out
 }
 
+// tokens starts a server that has an API review the tokens of agents.
+func (w *world) tokens(a *api) *proxy {
+	return w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
+		"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+}
+
 // TestTokens has the API judge the tokens of agents, and asks once for one that comes again and again.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := newAPI(w)
-	p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
-		"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+	p := w.tokens(a)
 	token := func(user string) string {
 		file := w.file("token-" + strings.ReplaceAll(user, ":", "-"))
 		w.must(os.WriteFile(file, []byte(user), 0o600))
@@ -140,8 +150,7 @@ func TestGoodTokens(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			a := newAPI(w)
-			p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
-				"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+			p := w.tokens(a)
 			file := w.file("token")
 			w.must(os.WriteFile(file, []byte("system:serviceaccount:kube-system:konnectivity-agent"), 0o600))
 			start(w, p.agentPort, "--service-account-token-path="+file, "--sync-forever", "--agent-cert=", "--agent-key=")
@@ -153,6 +162,35 @@ func TestGoodTokens(t *testing.T) {
 			if a.reviews != 1 {
 				t.Errorf("the token was reviewed %d times", a.reviews)
 			}
+		})
+	}
+}
+
+// TestNodesOfAnAccount refuses an agent that has the account of another, and not its node, the other's id. One that takes
+// its place on its node gets it.
+func TestNodesOfAnAccount(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := newAPI(w)
+			p := w.tokens(a)
+			agent := func(node string) *agentOf {
+				file := w.file("token-" + node)
+				w.must(os.WriteFile(file, []byte("system:serviceaccount:kube-system:konnectivity-agent@"+node), 0o600))
+				return start(w, p.agentPort, "--service-account-token-path="+file, "--agent-id=same", "--agent-cert=", "--agent-key=")
+			}
+			agent("node-1")
+			p.ready()
+			agent("node-2")
+			const why = "is connected by it, and this agent is system:serviceaccount:kube-system:konnectivity-agent on node-2"
+			eventually(t, "the agent of another node is refused", func() bool { return strings.Contains(p.log.String(), why) })
+			agent("node-1")
+			eventually(t, "the next agent of the node is taken", func() bool {
+				return metric(p.healthPort, "konnectivity_network_proxy_server_ready_backend_connections") == "2"
+			})
+			w.echo(p)
 		})
 	}
 }

@@ -42,7 +42,7 @@ type AgentsOptions struct {
 	// Budget bounds what came on native sessions and was not read yet; nil: that of a cluster.
 	Budget *carrier.Budget
 	// Authorize, if not nil, judges an agent's token and names whose it is.
-	Authorize func(ctx context.Context, token string) (holder string, err error)
+	Authorize func(ctx context.Context, token string) (Holder, error)
 }
 
 // Agents serves the reference's agents, and dials through them.
@@ -125,7 +125,7 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	if err := s.SendHeader(a.head()); err != nil {
 		return err
 	}
-	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder)
+	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder.String())
 	t.ready.Store(true)
 	// RecvMsg returns at the latest when this handler has, so that receive outlives it by a moment.
 	g.Do(func(context.Context) { t.receive(t.handle) })
@@ -161,7 +161,8 @@ func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
 	for _, t := range a.tunnels {
 		if t.who.agent == who.agent && t.who.holder != who.holder {
 			return nil, fault.Newf(fault.CodeUnauthorized, "the agent id %q is taken", who.agent).
-				Whyf("an agent with another credential is connected by it").Hint("give each agent an --agent-id of its own")
+				Whyf("%s is connected by it, and this agent is %s", t.who.holder, who.holder).
+				Hint("give each agent an --agent-id of its own; one that has moved is taken when its earlier tunnel has ended")
 		}
 	}
 	t := newTunnel(a, who, s)
@@ -218,9 +219,10 @@ func (a *Agents) Dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return nil, fault.Newf(fault.CodeRequest, "%q is no host:port", d.Address)
 	}
 	all := a.live()
-	facts := make([]tunnelFacts, len(all))
+	facts, now := make([]tunnelFacts, len(all)), time.Now()
 	for i, t := range all {
-		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load()}
+		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load(),
+			native: t.session != nil, settled: t.session != nil || now.Sub(t.since) >= settles}
 	}
 	i, ok := choose(a.Strategies, facts, host, rand.IntN)
 	if !ok {

@@ -37,7 +37,7 @@ const (
 // agentIdentity is who an agent says it is, and whose credential it has.
 type agentIdentity struct {
 	agent  string
-	holder string // of its certificate or token; empty: it has shown none
+	holder Holder // of its certificate or token
 	near   Identifiers
 }
 
@@ -70,7 +70,7 @@ func (a *Agents) admit(ctx context.Context, head metadata.MD,
 		}
 	}
 	if len(secure.PeerCertificates) > 0 {
-		who.holder = secure.PeerCertificates[0].Subject.String()
+		who.holder = holderOf(secure.PeerCertificates[0])
 	}
 	if a.Authorize == nil {
 		return who, nil

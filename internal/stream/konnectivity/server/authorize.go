@@ -12,10 +12,11 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
 // authorizer judges tokens of agents by the API's TokenReview.
-func (s *Server) authorizer() (func(context.Context, string) (string, error), error) {
+func (s *Server) authorizer() (func(context.Context, string) (konnectivity.Holder, error), error) {
 	load := func() (kube.Access, error) { return kube.Load(s.Kubeconfig, s.Getenv) }
 	if _, err := load(); err != nil {
 		return nil, err
@@ -23,11 +24,11 @@ func (s *Server) authorizer() (func(context.Context, string) (string, error), er
 	client := kube.NewClientOf(load, nil)
 	r := &reviewer{
 		want: fmt.Sprintf("system:serviceaccount:%s:%s", s.AgentNamespace, s.AgentServiceAccount),
-		review: func(ctx context.Context, token string) (string, error) {
+		review: func(ctx context.Context, token string) (kube.Review, error) {
 			return client.ReviewToken(ctx, token, s.Audience)
 		},
 		asking: run.NewLimiter(reviewsAtOnce),
-		known:  map[[sha256.Size]byte]time.Time{},
+		known:  map[[sha256.Size]byte]judged{},
 	}
 	return r.authorize, nil
 }
@@ -35,46 +36,54 @@ func (s *Server) authorizer() (func(context.Context, string) (string, error), er
 // reviewer remembers the tokens that were good, for a while. It keeps no token.
 type reviewer struct {
 	want   string // the user
-	review func(ctx context.Context, token string) (user string, err error)
+	review func(ctx context.Context, token string) (kube.Review, error)
 	asking *run.Limiter // of reviews: anybody who reaches the port has one made
 
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]time.Time // until when
+	known map[[sha256.Size]byte]judged
 }
 
-func (r *reviewer) authorize(ctx context.Context, token string) (string, error) {
+// judged is a token that was good.
+type judged struct {
+	holder konnectivity.Holder
+	until  time.Time // it is not asked about again
+}
+
+func (r *reviewer) authorize(ctx context.Context, token string) (konnectivity.Holder, error) {
 	key := sha256.Sum256([]byte(token))
-	if r.remembers(key, time.Now()) {
-		return r.want, nil
+	if holder, ok := r.remembers(key, time.Now()); ok {
+		return holder, nil
 	}
 	if err := r.asking.Acquire(ctx); err != nil {
-		return "", err
+		return konnectivity.Holder{}, err
 	}
-	user, err := r.review(ctx, token)
+	got, err := r.review(ctx, token)
 	r.asking.Release()
 	switch {
 	case err != nil:
-		return "", err
-	case user != r.want:
-		return "", fault.New(fault.CodeUnauthorized, "the agent's token is another one's").
-			Whyf("it is %s's, and %s is expected", user, r.want).
+		return konnectivity.Holder{}, err
+	case got.User != r.want:
+		return konnectivity.Holder{}, fault.New(fault.CodeUnauthorized, "the agent's token is another one's").
+			Whyf("it is %s's, and %s is expected", got.User, r.want).
 			Hint("correct --agent-namespace and --agent-service-account, or the agent's account")
 	}
-	r.remember(key, time.Now())
-	return user, nil
+	holder := konnectivity.HolderOfToken(got.User, got.Node)
+	r.remember(key, holder, time.Now())
+	return holder, nil
 }
 
-func (r *reviewer) remembers(key [sha256.Size]byte, now time.Time) bool {
+func (r *reviewer) remembers(key [sha256.Size]byte, now time.Time) (konnectivity.Holder, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return now.Before(r.known[key])
+	j := r.known[key]
+	return j.holder, now.Before(j.until)
 }
 
-func (r *reviewer) remember(key [sha256.Size]byte, now time.Time) {
+func (r *reviewer) remember(key [sha256.Size]byte, holder konnectivity.Holder, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.known) >= reviews {
 		clear(r.known)
 	}
-	r.known[key] = now.Add(reviewed)
+	r.known[key] = judged{holder, now.Add(reviewed)}
 }
