@@ -66,7 +66,8 @@ type world struct {
 	ca  *x509.Certificate
 	key *ecdsa.PrivateKey
 
-	gate func(server.Behind) (server.Gate, error) // of our servers
+	gate    func(server.Behind) (server.Gate, error) // of our servers
+	reviews time.Duration                            // of tokens, by our servers
 }
 
 func newWorld(t testing.TB) *world {

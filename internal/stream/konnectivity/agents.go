@@ -43,6 +43,9 @@ type AgentsOptions struct {
 	Budget *carrier.Budget
 	// Authorize, if not nil, judges an agent's token and names whose it is.
 	Authorize func(ctx context.Context, token string) (Holder, error)
+	// Watch, if not nil, judges the token of an agent while it is connected, until ctx ends or nothing more can be
+	// said. An error is why the agent is let go.
+	Watch func(ctx context.Context, token string) error
 }
 
 // Agents serves the reference's agents, and dials through them.
@@ -130,6 +133,7 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	// RecvMsg returns at the latest when this handler has, so that receive outlives it by a moment.
 	g.Do(func(context.Context) { t.receive(t.handle) })
 	g.Do(t.sendControls)
+	g.Do(func(context.Context) { a.watch(s.Context(), t) })
 	select {
 	case <-t.done:
 	case <-s.Context().Done():
@@ -137,8 +141,25 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	}
 	t.end(fault.New(fault.CodeSessionLost, "the agent's konnectivity tunnel was lost").
 		Hint("its agent connects again; try again"))
-	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, t.why().Error())
+	why := t.why()
+	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, why.Error())
+	if why.Code == fault.CodeUnauthorized {
+		return explain(grpcCode(why), why)
+	}
 	return nil
+}
+
+// watch lets an agent go whose token is not good any more. ctx ends with the tunnel.
+func (a *Agents) watch(ctx context.Context, t *tunnel) {
+	if a.Watch == nil {
+		return
+	}
+	if err := a.Watch(ctx, t.who.token); err != nil {
+		f := fault.From(err)
+		a.Log.Warn("an agent is let go", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder.String(),
+			telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		t.end(f)
+	}
 }
 
 // refused notes that an agent was.

@@ -56,7 +56,17 @@ func (a *Agents) keep(ctx context.Context, t *tunnel, conn *tls.Conn) error {
 	t.session = session
 	beat := newBeat(session, control, t.onFrame)
 	t.ready.Store(true)
-	return beat.Run(ctx)
+	watching := run.NewGroup(ctx)
+	watching.Do(func(ctx context.Context) {
+		a.watch(ctx, t)
+		if t.why() != nil {
+			session.Close()
+		}
+	})
+	err = beat.Run(ctx)
+	watching.Stop()
+	watching.Wait()
+	return err
 }
 
 // greet admits the agent of a connection, or tells it why not.

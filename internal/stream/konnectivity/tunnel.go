@@ -38,6 +38,7 @@ const (
 type agentIdentity struct {
 	agent  string
 	holder Holder // of its certificate or token
+	token  string // empty: none was asked for
 	near   Identifiers
 }
 
@@ -79,7 +80,8 @@ func (a *Agents) admit(ctx context.Context, head metadata.MD,
 		return who, fault.New(fault.CodeUnauthorized, "the agent has no token").
 			Hint("give the agent --service-account-token-path")
 	}
-	who.holder, err = a.Authorize(ctx, strings.TrimSpace(strings.TrimPrefix(tokens[0], bearer)))
+	who.token = strings.TrimSpace(strings.TrimPrefix(tokens[0], bearer))
+	who.holder, err = a.Authorize(ctx, who.token)
 	return who, err
 }
 

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -15,29 +16,33 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
-// authorizer judges tokens of agents by the API's TokenReview.
-func (s *Server) authorizer() (func(context.Context, string) (konnectivity.Holder, error), error) {
+// reviewer judges tokens of agents by the API's TokenReview.
+func (s *Server) reviewer() (*reviewer, error) {
 	load := func() (kube.Access, error) { return kube.Load(s.Kubeconfig, s.Getenv) }
 	if _, err := load(); err != nil {
 		return nil, err
 	}
 	client := kube.NewClientOf(load, nil)
-	r := &reviewer{
+	return &reviewer{
 		want: fmt.Sprintf("system:serviceaccount:%s:%s", s.AgentNamespace, s.AgentServiceAccount),
 		review: func(ctx context.Context, token string) (kube.Review, error) {
 			return client.ReviewToken(ctx, token, s.Audience)
 		},
-		asking: run.NewLimiter(reviewsAtOnce),
-		known:  map[[sha256.Size]byte]judged{},
-	}
-	return r.authorize, nil
+		count:  func(o outcome) { s.metrics.Reviews.WithLabelValues(string(o)).Inc() },
+		every:  cmp.Or(s.Reviews, reviewEvery),
+		asking: run.NewLimiter(reviewsAtOnce), again: run.NewLimiter(reviewsAgain),
+		known: map[[sha256.Size]byte]judged{},
+	}, nil
 }
 
-// reviewer remembers the tokens that were good, for a while. It keeps no token.
+// reviewer remembers the tokens that were good, for a while. It keeps no token but those of agents that are connected.
 type reviewer struct {
 	want   string // the user
 	review func(ctx context.Context, token string) (kube.Review, error)
-	asking *run.Limiter // of reviews: anybody who reaches the port has one made
+	count  func(outcome)
+	every  time.Duration // between two reviews of a token, at least
+	asking *run.Limiter  // of first reviews: anybody who reaches the port has one made
+	again  *run.Limiter  // of the others
 
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]judged
@@ -54,11 +59,21 @@ func (r *reviewer) authorize(ctx context.Context, token string) (konnectivity.Ho
 	if holder, ok := r.remembers(key, time.Now()); ok {
 		return holder, nil
 	}
-	if err := r.asking.Acquire(ctx); err != nil {
+	holder, err := r.ask(ctx, token, r.asking)
+	if err != nil {
+		return holder, err
+	}
+	r.remember(key, holder, time.Now())
+	return holder, nil
+}
+
+// ask has the API server judge a token.
+func (r *reviewer) ask(ctx context.Context, token string, places *run.Limiter) (konnectivity.Holder, error) {
+	if err := places.Acquire(ctx); err != nil {
 		return konnectivity.Holder{}, err
 	}
+	defer places.Release()
 	got, err := r.review(ctx, token)
-	r.asking.Release()
 	switch {
 	case err != nil:
 		return konnectivity.Holder{}, err
@@ -67,9 +82,7 @@ func (r *reviewer) authorize(ctx context.Context, token string) (konnectivity.Ho
 			Whyf("it is %s's, and %s is expected", got.User, r.want).
 			Hint("correct --agent-namespace and --agent-service-account, or the agent's account")
 	}
-	holder := konnectivity.HolderOfToken(got.User, got.Node)
-	r.remember(key, holder, time.Now())
-	return holder, nil
+	return konnectivity.HolderOfToken(got.User, got.Node), nil
 }
 
 func (r *reviewer) remembers(key [sha256.Size]byte, now time.Time) (konnectivity.Holder, bool) {
@@ -86,4 +99,10 @@ func (r *reviewer) remember(key [sha256.Size]byte, holder konnectivity.Holder, n
 		clear(r.known)
 	}
 	r.known[key] = judged{holder, now.Add(reviewed)}
+}
+
+func (r *reviewer) forget(token string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, sha256.Sum256([]byte(token)))
 }

@@ -28,6 +28,24 @@ const (
 )
 
 const (
+	// reviewEvery is the least time between two reviews of a connected agent's token, and half as much again the most:
+	// 5,000 agents make 17 reviews a second.
+	reviewEvery = 4 * time.Minute
+	// reviewDoubt is the part of it after which a token that was refused is asked about again: 30 s.
+	reviewDoubt = 8
+	// reviewMargin is how long before its end a token is not reviewed any more: clocks differ.
+	reviewMargin = time.Minute
+	// reviewsAgain bounds these questions that are under way.
+	reviewsAgain = 8
+	// jwtParts are header, claims and signature.
+	jwtParts = 3
+	// mostClaims bounds the claims of a token: it has come in a header of 16 KiB.
+	mostClaims = 16 << 10
+	// mostExpiry is the end of the year 9999.
+	mostExpiry = 253402300799
+)
+
+const (
 	// leaseLife and leaseRenew are the reference's.
 	leaseLife  = 30 * time.Second
 	leaseRenew = 15 * time.Second

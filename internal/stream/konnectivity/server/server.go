@@ -38,6 +38,8 @@ type Deps struct {
 	Reg    *prometheus.Registry
 	Getenv func(string) string
 	Gate   func(Behind) (Gate, error) // nil: none
+
+	Reviews time.Duration // least time between two reviews of a connected agent's token; 0: a few minutes
 }
 
 // Server is one.
@@ -75,9 +77,11 @@ func New(o Options, d Deps) (*Server, error) {
 		Strategies: c.strategies, TLS: secure, Keepalive: keepalive(o.Keepalive, o.KeepaliveGiven), Dial: o.DialTimeout,
 	}
 	if o.AgentNamespace != "" {
-		if options.Authorize, err = s.authorizer(); err != nil {
+		r, err := s.reviewer()
+		if err != nil {
 			return nil, err
 		}
+		options.Authorize, options.Watch = r.authorize, r.watch
 	}
 	if o.Leases {
 		if s.leases, err = s.leaseKeeper(); err != nil {
