@@ -12,6 +12,9 @@ const (
 	keepaliveDefault = 30 * time.Second
 	// drainLook is how often a server that drains looks whether it is done.
 	drainLook = 100 * time.Millisecond
+	// handshakes bounds the connections to --server-port that have not done their TLS handshake: beyond it new ones wait,
+	// and take the place of one that is silent.
+	handshakes = 256
 	// firstAgent is how long after the start kube-apiserver waits for an agent: they look for a server each second at
 	// first, and each 11 s at the longest.
 	firstAgent = 15 * time.Second
