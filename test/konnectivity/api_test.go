@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +24,8 @@ type api struct {
 
 	mu      sync.Mutex
 	reviews int
+	away    bool            // reviews are answered with an error
+	invalid map[string]bool // tokens
 	leases  map[string]map[string]any
 	slices  []any // EndpointSlices of the Service test/servers
 }
@@ -37,7 +40,7 @@ func object(of map[string]any, key string) map[string]any {
 }
 
 func newAPI(w *world) *api {
-	a := &api{kubeconfig: w.file("kubeconfig"), leases: map[string]map[string]any{}}
+	a := &api{kubeconfig: w.file("kubeconfig"), leases: map[string]map[string]any{}, invalid: map[string]bool{"expired": true}}
 	srv := httptest.NewTLSServer(a)
 	w.Cleanup(srv.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
@@ -51,7 +54,7 @@ current-context: x
 	return a
 }
 
-// ServeHTTP implements http.Handler. The token of an agent is the name of its user.
+// ServeHTTP implements http.Handler. The token of an agent is the name of its user, and the node after an @.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,8 +70,17 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
 		a.reviews++
+		if a.away {
+			http.Error(w, "etcd is away", http.StatusInternalServerError)
+			return
+		}
 		token, _ := object(in, "spec")["token"].(string)
-		in["status"] = map[string]any{"authenticated": token != "expired", "user": map[string]any{"username": token}}
+		name, node, _ := strings.Cut(token, "@")
+		user := map[string]any{"username": name}
+		if node != "" {
+			user["extra"] = map[string]any{"authentication.kubernetes.io/node-name": []string{node}}
+		}
+		in["status"] = map[string]any{"authenticated": !a.invalid[token], "user": user}
 		out = in
 	case r.Method == http.MethodGet && name == "leases":
 		var items []any
@@ -90,6 +102,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(out)
 }
 
+// set changes what it says.
+func (a *api) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
 // lease puts one that was renewed some time ago.
 func (a *api) lease(name string, renewed time.Time) {
 	a.mu.Lock()
@@ -107,13 +126,18 @@ func (a *api) names() (out []string) {
 	return out
 }
 
+// tokens starts a server that has an API review the tokens of agents.
+func (w *world) tokens(a *api) *proxy {
+	return w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
+		"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+}
+
 // TestTokens has the API judge the tokens of agents, and asks once for one that comes again and again.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := newAPI(w)
-	p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
-		"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+	p := w.tokens(a)
 	token := func(user string) string {
 		file := w.file("token-" + strings.ReplaceAll(user, ":", "-"))
 		w.must(os.WriteFile(file, []byte(user), 0o600))
@@ -140,8 +164,7 @@ func TestGoodTokens(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			a := newAPI(w)
-			p := w.ours("grpc", false, "--cluster-ca-cert=", "--kubeconfig="+a.kubeconfig, "--agent-namespace=kube-system",
-				"--agent-service-account=konnectivity-agent", "--authentication-audience=system:konnectivity-server")
+			p := w.tokens(a)
 			file := w.file("token")
 			w.must(os.WriteFile(file, []byte("system:serviceaccount:kube-system:konnectivity-agent"), 0o600))
 			start(w, p.agentPort, "--service-account-token-path="+file, "--sync-forever", "--agent-cert=", "--agent-key=")
@@ -153,6 +176,87 @@ func TestGoodTokens(t *testing.T) {
 			if a.reviews != 1 {
 				t.Errorf("the token was reviewed %d times", a.reviews)
 			}
+		})
+	}
+}
+
+// TestNodesOfAnAccount refuses an agent that has the account of another, and not its node, the other's id. One that takes
+// its place on its node gets it.
+func TestNodesOfAnAccount(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := newAPI(w)
+			p := w.tokens(a)
+			agent := func(node string) *agentOf {
+				file := w.file("token-" + node)
+				w.must(os.WriteFile(file, []byte("system:serviceaccount:kube-system:konnectivity-agent@"+node), 0o600))
+				return start(w, p.agentPort, "--service-account-token-path="+file, "--agent-id=same", "--agent-cert=", "--agent-key=")
+			}
+			agent("node-1")
+			p.ready()
+			agent("node-2")
+			const why = "is connected by it, and this agent is system:serviceaccount:kube-system:konnectivity-agent on node-2"
+			eventually(t, "the agent of another node is refused", func() bool { return strings.Contains(p.log.String(), why) })
+			agent("node-1")
+			eventually(t, "the next agent of the node is taken", func() bool {
+				return metric(p.healthPort, "konnectivity_network_proxy_server_ready_backend_connections") == "2"
+			})
+			w.echo(p)
+		})
+	}
+}
+
+// TestTokensOfConnectedAgents has tokens reviewed while their agents are connected: an API server that is away changes
+// nothing, and one that does not know a token any more has its agent let go.
+func TestTokensOfConnectedAgents(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reviews = 20 * time.Millisecond
+			a := newAPI(w)
+			p := w.tokens(a)
+			const token = "system:serviceaccount:kube-system:konnectivity-agent"
+			file := w.file("token")
+			w.must(os.WriteFile(file, []byte(token), 0o600))
+			start(w, p.agentPort, "--service-account-token-path="+file, "--agent-cert=", "--agent-key=")
+			p.ready()
+			conn := w.echo(p)
+			reviews := func(outcome string) bool {
+				n := metric(p.healthPort, `tombolo_konnectivity_token_reviews_total{outcome="`+outcome+`"}`)
+				return n != "" && n != "0" && n != "1"
+			}
+			eventually(t, "the token is reviewed again", func() bool { return reviews("good") })
+			a.set(func() { a.away = true })
+			eventually(t, "the API server is away", func() bool { return reviews("failed") })
+			a.set(func() { a.away = false })
+			echoes(t, conn, 10_000)
+			if n := strings.Count(p.log.String(), "agent connected"); n != 1 {
+				t.Errorf("the agent connected %d times", n)
+			}
+			a.set(func() { a.invalid[token] = true })
+			eventually(t, "the agent is let go", func() bool {
+				status, _ := get(p.healthPort, "/readyz")
+				return status != http.StatusOK && strings.Contains(p.log.String(), "an agent is let go")
+			})
+			if !reviews("refused") {
+				t.Error("no refusals are counted")
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); io.Copy(io.Discard, conn) }()
+			select {
+			case <-ended:
+			case <-time.After(bound):
+				t.Error("its connection lives")
+			}
+			eventually(t, "it is not taken again", func() bool { return strings.Contains(p.log.String(), "an agent was refused") })
+			a.set(func() { delete(a.invalid, token) })
+			p.ready()
+			w.echo(p)
 		})
 	}
 }

@@ -4,6 +4,7 @@ package konnectivity
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -139,6 +140,38 @@ func TestGateConnections(t *testing.T) {
 				}
 			}
 			eventually(t, "the refusal is recorded", func() bool { return strings.Contains(records(), "may have 1 connections") })
+		})
+	}
+}
+
+// TestGateConnectionsOverTLS counts the connections of each caller alone, and none before its handshake.
+func TestGateConnectionsOverTLS(t *testing.T) {
+	t.Parallel()
+	for mode, protocol := range map[string]string{"grpc": "h2", "http-connect": "http/1.1"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			records := w.gated("limits: {caller: {sessions: 1}}\n")
+			p := w.ours(mode, true)
+			theirAgent(w, p.agentPort)
+			p.ready()
+			address := fmt.Sprintf("127.0.0.1:%d", p.serverPort)
+			for range 10 { // nobody knows whose they are
+				conn, err := net.Dial("tcp", address)
+				w.must(err)
+				defer conn.Close()
+			}
+			cfg := w.clientTLS("other")
+			cfg.NextProtos = []string{protocol}
+			for range 2 {
+				conn, err := tls.Dial("tcp", address, cfg)
+				w.must(err)
+				defer conn.Close()
+			}
+			eventually(t, "the refusal of one of them is recorded", func() bool {
+				return strings.Contains(records(), "may have 1 connections") && strings.Contains(records(), `"caller":"tls:other@c1/`)
+			})
+			w.echo(p) // by another caller
 		})
 	}
 }

@@ -82,7 +82,7 @@ func (p *proxy) kep(address string) (*kepStream, error) {
 	p.w.Helper()
 	target, creds := "unix:"+p.socket, insecure.NewCredentials()
 	if p.socket == "" {
-		target, creds = fmt.Sprintf("127.0.0.1:%d", p.serverPort), credentials.NewTLS(p.w.clientTLS())
+		target, creds = fmt.Sprintf("127.0.0.1:%d", p.serverPort), credentials.NewTLS(p.w.clientTLS("client"))
 	}
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 	p.w.must(err)

@@ -67,7 +67,8 @@ type world struct {
 	ca  *x509.Certificate
 	key *ecdsa.PrivateKey
 
-	gate func(server.Behind) (server.Gate, error) // of our servers
+	gate    func(server.Behind) (server.Gate, error) // of our servers
+	reviews time.Duration                            // of tokens, by our servers
 }
 
 func newWorld(t testing.TB) *world {
@@ -349,7 +350,7 @@ func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
 	if p.socket != "" {
 		raw, err = net.Dial("unix", p.socket)
 	} else {
-		raw, err = tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.serverPort), p.w.clientTLS())
+		raw, err = tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.serverPort), p.w.clientTLS("client"))
 	}
 	if err != nil {
 		return nil, err
@@ -377,7 +378,7 @@ func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
 func (p *proxy) dialGRPC(ctx context.Context, address string) (net.Conn, error) {
 	target, creds := "unix:"+p.socket, insecure.NewCredentials()
 	if p.socket == "" {
-		target, creds = fmt.Sprintf("127.0.0.1:%d", p.serverPort), credentials.NewTLS(p.w.clientTLS())
+		target, creds = fmt.Sprintf("127.0.0.1:%d", p.serverPort), credentials.NewTLS(p.w.clientTLS("client"))
 	}
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, context.Background(), target,
 		grpc.WithTransportCredentials(creds), grpc.WithUserAgent("kube-apiserver"))
@@ -387,8 +388,8 @@ func (p *proxy) dialGRPC(ctx context.Context, address string) (net.Conn, error) 
 	return tunnel.DialContext(ctx, "tcp", address)
 }
 
-func (w *world) clientTLS() *tls.Config {
-	pair, err := tls.LoadX509KeyPair(w.file("client.crt"), w.file("client.key"))
+func (w *world) clientTLS(name string) *tls.Config {
+	pair, err := tls.LoadX509KeyPair(w.file(name+".crt"), w.file(name+".key"))
 	w.must(err)
 	pool := x509.NewCertPool()
 	pool.AddCert(w.parsedCA())

@@ -118,3 +118,21 @@ func TestLargeTransfers(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestSilentCallers opens more connections than may do their handshake at a time: silent ones make room.
+func TestSilentCallers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.ours("http-connect", true)
+	theirAgent(w, p.agentPort)
+	p.ready()
+	for range 300 {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.serverPort))
+		w.must(err)
+		defer conn.Close()
+	}
+	w.echo(p)
+	if !strings.Contains(p.log.String(), "a silent connection of --server-port was closed for a newer one") {
+		t.Error("no silent connection has made room")
+	}
+}

@@ -109,7 +109,8 @@ func (w *world) ourServer(args []string, to io.Writer) *server.Server {
 	o.Flags(fl, func(string) string { return "" })
 	w.must(fl.Parse(args))
 	log := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }, Gate: w.gate})
+	s, err := server.New(o, server.Deps{Log: log, Reg: prometheus.NewRegistry(), Getenv: func(string) string { return "" }, Gate: w.gate,
+		Reviews: w.reviews})
 	w.must(err)
 	return s
 }

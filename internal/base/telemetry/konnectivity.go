@@ -19,6 +19,7 @@ type KonnectivityServer struct {
 	LeaseDeleteSeconds    *prometheus.HistogramVec // http_status_code
 	LeaseLists            *prometheus.CounterVec   // http_status_code, reason
 	LeaseListSeconds      *prometheus.HistogramVec // http_status_code
+	Reviews               *prometheus.CounterVec   // outcome; ours
 }
 
 // KonnectivityAgent are those of its agent.
@@ -105,6 +106,8 @@ func NewKonnectivityServer(reg prometheus.Registerer, segments, kinds []string, 
 			"controller. Labeled by HTTP status code and reason.", "http_status_code", "reason"),
 		LeaseListSeconds: f.histogramBy(p+"lease_list_latency_seconds",
 			"Latency of lease list calls by the garbage collection controller in seconds.", nil, "http_status_code"),
+		Reviews: f.counterVec("tombolo_konnectivity_token_reviews_total",
+			"Reviews of the tokens of connected agents, by outcome.", "outcome"),
 	}
 	for _, method := range []string{"Proxy", "Connect"} {
 		m.Streams.WithLabelValues(method)

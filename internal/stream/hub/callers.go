@@ -40,11 +40,17 @@ func (fr *front) sparing(ln net.Listener) net.Listener {
 // metered wraps the listener of a frontend that does not count the connections of its
 // caller itself. A connection that gets no answer is at least recorded.
 func (p *parts) metered(who record.Party, ln net.Listener) net.Listener {
-	accounts := p.clusters.add(who.Cluster).accounts
+	return p.meteredBy(who, ln, func(net.Conn) record.Party { return who })
+}
+
+// meteredBy is metered for callers that are told apart by their connections. all is who is
+// refused where a frontend does not say which of them.
+func (p *parts) meteredBy(all record.Party, ln net.Listener, of func(net.Conn) record.Party) net.Listener {
+	accounts := p.clusters.add(all.Cluster).accounts
 	refuse := func(conn net.Conn, f *fault.Fault) {
-		p.record.RefusedConnection(who, conn, carrier.UnixPeer(conn), f)
+		p.record.RefusedConnection(of(conn), conn, carrier.UnixPeer(conn), f)
 		conn.Close()
 	}
-	return quota.NewListener(ln, func() *quota.Account { return accounts.Caller(who.Caller) }, refuse,
-		func(peer wire.Peer, err error) { p.record.RefusedWithin(who, peer, err) })
+	return quota.NewListener(ln, func(conn net.Conn) *quota.Account { return accounts.Caller(of(conn).Caller) }, refuse,
+		func(peer wire.Peer, err error) { p.record.RefusedWithin(all, peer, err) })
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -67,9 +68,16 @@ func (o GateOptions) bound(cfg Config) Config {
 // Bind names the program's own listeners, to which no dial may lead back under a policy.
 func (g *Gate) Bind(listeners ...net.Listener) { g.own.Bind(nil, listeners...) }
 
-// Listener bounds and counts the connections of callers by a protocol.
-func (g *Gate) Listener(ln net.Listener, protocol string) net.Listener {
-	return g.metered(g.party(protocol, ""), ln)
+// Listener bounds and counts the connections of each caller by a protocol; name is that of a connection's caller, as
+// Dial has it.
+func (g *Gate) Listener(ln net.Listener, protocol string, name func(net.Conn) string) net.Listener {
+	return g.meteredBy(g.party(protocol, ""), ln, func(conn net.Conn) record.Party {
+		who := g.party(protocol, clip(name(conn), 64))
+		if at, err := netip.ParseAddrPort(addrText(conn)); err == nil {
+			who.Source = at.Addr().Unmap().WithZone("").String()
+		}
+		return who
+	})
 }
 
 // party is who calls: over a unix socket all are one, over TLS each has the common name of its certificate.

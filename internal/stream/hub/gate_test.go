@@ -179,7 +179,7 @@ func TestGateBounds(t *testing.T) {
 		inner, err := net.Listen("unix", path)
 		must(t, err)
 		must(t, r.Reload(r.config("limits: {caller: {sessions: 1}}\n")))
-		ln := r.Listener(inner, ProtocolConnect)
+		ln := r.Listener(inner, ProtocolConnect, func(net.Conn) string { return "" })
 		defer ln.Close()
 		for range 2 {
 			conn, err := net.Dial("unix", path)
@@ -197,6 +197,44 @@ func TestGateBounds(t *testing.T) {
 		ln.Close()
 		<-accepted
 	})
+}
+
+// TestGateCountsConnectionsOfEachCaller refuses the second connection of a caller, and none of another one.
+func TestGateCountsConnectionsOfEachCaller(t *testing.T) {
+	out := gated(t, "limits: {caller: {sessions: 1}}\n", func(r *gateRig) {
+		inner, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		must(t, inner.(*net.TCPListener).SetDeadline(time.Now().Add(runtest.Patience)))
+		names := map[string]string{} // by the caller's address
+		ln := r.Listener(inner, ProtocolConnect, func(conn net.Conn) string { return names[conn.RemoteAddr().String()] })
+		defer ln.Close()
+		dial := func(name string) {
+			conn, err := net.Dial("tcp", inner.Addr().String())
+			must(t, err)
+			t.Cleanup(func() { conn.Close() })
+			names[conn.LocalAddr().String()] = name
+		}
+		accepted := func(name string) net.Conn {
+			conn, err := ln.Accept()
+			must(t, err)
+			if got := names[conn.RemoteAddr().String()]; got != name {
+				t.Errorf("the connection is that of %s, not of %s", got, name)
+			}
+			return conn
+		}
+		dial("a")
+		first := accepted("a")
+		dial("a")
+		dial("b")
+		accepted("b")
+		must(t, first.Close())
+		dial("a")
+		accepted("a")
+	})
+	if len(out) != 1 || out[0].Kind != audit.KindRefusal || out[0].Code != string(fault.CodeLimit) ||
+		out[0].Caller != "tls:a@c1/connect" || out[0].Source != "127.0.0.1" {
+		t.Errorf("%+v", out)
+	}
 }
 
 // TestGateReload ends a stream that a changed policy refuses, and keeps what was there when the next is bad.

@@ -42,7 +42,10 @@ type AgentsOptions struct {
 	// Budget bounds what came on native sessions and was not read yet; nil: that of a cluster.
 	Budget *carrier.Budget
 	// Authorize, if not nil, judges an agent's token and names whose it is.
-	Authorize func(ctx context.Context, token string) (holder string, err error)
+	Authorize func(ctx context.Context, token string) (Holder, error)
+	// Watch, if not nil, judges the token of an agent while it is connected, until ctx ends or nothing more can be
+	// said. An error is why the agent is let go.
+	Watch func(ctx context.Context, token string) error
 }
 
 // Agents serves the reference's agents, and dials through them.
@@ -125,11 +128,12 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	if err := s.SendHeader(a.head()); err != nil {
 		return err
 	}
-	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder)
+	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder.String())
 	t.ready.Store(true)
 	// RecvMsg returns at the latest when this handler has, so that receive outlives it by a moment.
 	g.Do(func(context.Context) { t.receive(t.handle) })
 	g.Do(t.sendControls)
+	g.Do(func(context.Context) { a.watch(s.Context(), t) })
 	select {
 	case <-t.done:
 	case <-s.Context().Done():
@@ -137,8 +141,25 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 	}
 	t.end(fault.New(fault.CodeSessionLost, "the agent's konnectivity tunnel was lost").
 		Hint("its agent connects again; try again"))
-	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, t.why().Error())
+	why := t.why()
+	a.Log.Info("agent gone", telemetry.AttrAgent, who.agent, telemetry.AttrReason, why.Error())
+	if why.Code == fault.CodeUnauthorized {
+		return explain(grpcCode(why), why)
+	}
 	return nil
+}
+
+// watch lets an agent go whose token is not good any more. ctx ends with the tunnel.
+func (a *Agents) watch(ctx context.Context, t *tunnel) {
+	if a.Watch == nil {
+		return
+	}
+	if err := a.Watch(ctx, t.who.token); err != nil {
+		f := fault.From(err)
+		a.Log.Warn("an agent is let go", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder.String(),
+			telemetry.AttrCode, f.Code, telemetry.AttrReason, f.Error())
+		t.end(f)
+	}
 }
 
 // refused notes that an agent was.
@@ -161,7 +182,8 @@ func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
 	for _, t := range a.tunnels {
 		if t.who.agent == who.agent && t.who.holder != who.holder {
 			return nil, fault.Newf(fault.CodeUnauthorized, "the agent id %q is taken", who.agent).
-				Whyf("an agent with another credential is connected by it").Hint("give each agent an --agent-id of its own")
+				Whyf("%s is connected by it, and this agent is %s", t.who.holder, who.holder).
+				Hint("give each agent an --agent-id of its own; one that has moved is taken when its earlier tunnel has ended")
 		}
 	}
 	t := newTunnel(a, who, s)
@@ -218,9 +240,10 @@ func (a *Agents) Dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return nil, fault.Newf(fault.CodeRequest, "%q is no host:port", d.Address)
 	}
 	all := a.live()
-	facts := make([]tunnelFacts, len(all))
+	facts, now := make([]tunnelFacts, len(all)), time.Now()
 	for i, t := range all {
-		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load()}
+		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load(),
+			native: t.session != nil, settled: t.session != nil || now.Sub(t.since) >= settles}
 	}
 	i, ok := choose(a.Strategies, facts, host, rand.IntN)
 	if !ok {

@@ -113,33 +113,50 @@ type tunnelFacts struct {
 	agent    string
 	near     Identifiers
 	draining bool
+	native   bool // it is a session of ours
+	settled  bool // its agent keeps it
+}
+
+// stands says whether t stands for its agent in place of a tunnel that is older. An agent that lost a tunnel has a new
+// one while the old one seems to live; but until it is settled a new one may be closed at once, as that of an agent
+// that looks for further servers is.
+func (t tunnelFacts) stands(older tunnelFacts) bool {
+	switch {
+	case t.draining != older.draining:
+		return older.draining
+	case t.native != older.native:
+		return t.native
+	}
+	return t.settled
 }
 
 // choose picks the tunnel for a host by the first strategy that has one, the index in all,
-// which is in the order of arrival. One that drains is the last resort. Of an agent with
-// several tunnels it is the oldest: an agent that looks for further servers opens a second
-// one and closes it at once. random is below n.
+// which is in the order of arrival. One that drains is the last resort. random is below n.
 func choose(order []Strategy, all []tunnelFacts, host string, random func(n int) int) (int, bool) {
 	for _, s := range order {
+		own := map[string]int{} // the tunnel that stands for an agent
+		for i, t := range all {
+			if t.near.fits(s, host) < 0 {
+				continue
+			}
+			if older, ok := own[t.agent]; !ok || t.stands(all[older]) {
+				own[t.agent] = i
+			}
+		}
 		best, rank := []int(nil), [2]int{-1, -1}
-		agents := map[string]bool{}
-		for _, draining := range []bool{false, true} {
-			for i, t := range all {
-				fit := t.near.fits(s, host)
-				if fit < 0 || t.draining != draining || agents[t.agent] {
-					continue
-				}
-				agents[t.agent] = true
-				r := [2]int{1, fit}
-				if draining {
-					r[0] = 0
-				}
-				switch slices.Compare(r[:], rank[:]) {
-				case 1:
-					best, rank = []int{i}, r
-				case 0:
-					best = append(best, i)
-				}
+		for i, t := range all {
+			if mine, ok := own[t.agent]; !ok || mine != i {
+				continue
+			}
+			r := [2]int{1, t.near.fits(s, host)}
+			if t.draining {
+				r[0] = 0
+			}
+			switch slices.Compare(r[:], rank[:]) {
+			case 1:
+				best, rank = []int{i}, r
+			case 0:
+				best = append(best, i)
 			}
 		}
 		if len(best) > 0 {

@@ -15,7 +15,7 @@ type Connected struct {
 // Connected lists the tunnels in the order of their arrival.
 func (a *Agents) Connected() (out []Connected) {
 	for _, t := range a.live() {
-		out = append(out, Connected{Agent: t.who.agent, Holder: t.who.holder, Connections: int(t.open.Load()),
+		out = append(out, Connected{Agent: t.who.agent, Holder: t.who.holder.Name, Connections: int(t.open.Load()),
 			Draining: t.draining.Load(), Since: t.since})
 	}
 	return out

@@ -52,6 +52,11 @@ const (
 	linkStreams = 16
 	// mostAgentID bounds an agent's id: the reference's is a UUID, and people give names of nodes.
 	mostAgentID = 256
+	// mostHolder bounds what people are shown of a holder: a certificate may have many names.
+	mostHolder = 256
+	// settles is when a tunnel of the reference's wire is one that its agent keeps. One that looks for further servers
+	// closes the tunnel to a server that it has already after a round trip.
+	settles = 2 * time.Second
 	// keepaliveLeast is what the reference takes from agents without ending the connection.
 	keepaliveLeast = 30 * time.Second
 	// keepaliveTimeout is how long a ping waits for its answer.

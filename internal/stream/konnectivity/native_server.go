@@ -31,7 +31,7 @@ func (a *Agents) serveNative(ctx context.Context, conn *tls.Conn) {
 	defer a.detach(t)
 	a.Observe.Stream(MethodConnect, +1)
 	defer a.Observe.Stream(MethodConnect, -1)
-	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder, "protocol", ALPN)
+	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder.String(), "protocol", ALPN)
 	err = a.keep(ctx, t, conn)
 	a.Observe.Failed(t.inbound(), -1, err)
 	t.end(ended("the agent's session was lost", err).Hint("its agent connects again; try again"))
@@ -56,7 +56,17 @@ func (a *Agents) keep(ctx context.Context, t *tunnel, conn *tls.Conn) error {
 	t.session = session
 	beat := newBeat(session, control, t.onFrame)
 	t.ready.Store(true)
-	return beat.Run(ctx)
+	watching := run.NewGroup(ctx)
+	watching.Do(func(ctx context.Context) {
+		a.watch(ctx, t)
+		if t.why() != nil {
+			session.Close()
+		}
+	})
+	err = beat.Run(ctx)
+	watching.Stop()
+	watching.Wait()
+	return err
 }
 
 // greet admits the agent of a connection, or tells it why not.

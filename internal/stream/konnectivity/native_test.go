@@ -44,11 +44,11 @@ func newSessions(t *testing.T) *sessions {
 		Log: slog.New(slog.DiscardHandler), ServerID: "one", Count: func() int { return 1 },
 		Strategies: []konnectivity.Strategy{konnectivity.ByDefault}, Keepalive: time.Minute,
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{konnectivity.ALPN, "h2"}},
-		Authorize: func(_ context.Context, token string) (string, error) {
+		Authorize: func(_ context.Context, token string) (konnectivity.Holder, error) {
 			if token != "good" {
-				return "", fault.New(fault.CodeUnauthorized, "the token is bad")
+				return konnectivity.Holder{}, fault.New(fault.CodeUnauthorized, "the token is bad")
 			}
-			return "good's", nil
+			return konnectivity.HolderOfToken("good's", ""), nil
 		},
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

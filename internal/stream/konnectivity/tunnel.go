@@ -38,7 +38,8 @@ const (
 // agentIdentity is who an agent says it is, and whose credential it has.
 type agentIdentity struct {
 	agent  string
-	holder string // of its certificate or token; empty: it has shown none
+	holder Holder // of its certificate or token
+	token  string // empty: none was asked for
 	near   Identifiers
 }
 
@@ -71,7 +72,7 @@ func (a *Agents) admit(ctx context.Context, head metadata.MD,
 		}
 	}
 	if len(secure.PeerCertificates) > 0 {
-		who.holder = secure.PeerCertificates[0].Subject.String()
+		who.holder = holderOf(secure.PeerCertificates[0])
 	}
 	if a.Authorize == nil {
 		return who, nil
@@ -80,7 +81,8 @@ func (a *Agents) admit(ctx context.Context, head metadata.MD,
 		return who, fault.New(fault.CodeUnauthorized, "the agent has no token").
 			Hint("give the agent --service-account-token-path")
 	}
-	who.holder, err = a.Authorize(ctx, strings.TrimSpace(strings.TrimPrefix(tokens[0], bearer)))
+	who.token = strings.TrimSpace(strings.TrimPrefix(tokens[0], bearer))
+	who.holder, err = a.Authorize(ctx, who.token)
 	return who, err
 }
 

@@ -14,13 +14,13 @@ import (
 // beyond.
 type Listener struct {
 	net.Listener
-	account func() *Account // as it is when a connection comes
+	account func(net.Conn) *Account // as it is when a connection comes
 	refuse  func(net.Conn, *fault.Fault)
 	refused func(wire.Peer, error)
 }
 
 // NewListener wraps ln. refused takes what the frontend itself refuses within a connection.
-func NewListener(ln net.Listener, account func() *Account, refuse func(net.Conn, *fault.Fault),
+func NewListener(ln net.Listener, account func(net.Conn) *Account, refuse func(net.Conn, *fault.Fault),
 	refused func(wire.Peer, error)) *Listener {
 	return &Listener{ln, account, refuse, refused}
 }
@@ -35,7 +35,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := l.account()
+		a := l.account(conn)
 		if f := a.Connect(); f != nil {
 			l.refuse(conn, f)
 			continue

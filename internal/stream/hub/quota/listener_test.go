@@ -33,7 +33,7 @@ func TestASocketKeepsOneAccount(t *testing.T) {
 		feed := oneByOne{conns: make(chan net.Conn, 4)}
 		refused := 0
 		ln := &Listener{
-			Listener: feed, account: func() *Account { return book.Caller(me) },
+			Listener: feed, account: func(net.Conn) *Account { return book.Caller(me) },
 			refuse: func(conn net.Conn, f *fault.Fault) { refused++; conn.Close() },
 		}
 		accept := func() net.Conn {
@@ -64,7 +64,7 @@ func TestASocketKeepsOneAccount(t *testing.T) {
 		if book.Caller(me) != mine {
 			t.Error("an account with a connection was evicted")
 		}
-		if f := ln.account().Connect(); f == nil || f.Code != fault.CodeLimit {
+		if f := ln.account(nil).Connect(); f == nil || f.Code != fault.CodeLimit {
 			t.Errorf("one beyond the bound is told %v", f)
 		}
 		conn.Close()

@@ -14,8 +14,8 @@ import (
 
 // Gate is what every dial passes where a configuration file asks for it: a hub's policy, limits and records.
 type Gate interface {
-	// Listener bounds the connections of callers by a protocol.
-	Listener(ln net.Listener, protocol string) net.Listener
+	// Listener bounds the connections of callers by a protocol; name is that of a connection's caller, for Dial too.
+	Listener(ln net.Listener, protocol string, name func(net.Conn) string) net.Listener
 	// Bind names the server's own listeners.
 	Bind(listeners ...net.Listener)
 	// Dial opens a stream for a caller with this name.
@@ -44,7 +44,7 @@ func (s *Server) gated(ln net.Listener) net.Listener {
 	if s.gate == nil {
 		return ln
 	}
-	return s.gate.Listener(ln, s.protocol())
+	return s.gate.Listener(ln, s.protocol(), callerName)
 }
 
 // behind is what a gate is told.

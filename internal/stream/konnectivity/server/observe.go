@@ -32,6 +32,9 @@ func newMetrics(reg prometheus.Registerer, a *konnectivity.Agents, order []konne
 		konnectivity.SendResponse, konnectivity.BackendClose, konnectivity.BackendTimeout, konnectivity.FrontendClose} {
 		m.DialFailures.WithLabelValues(reason)
 	}
+	for _, o := range []outcome{good, refused, failed} {
+		m.Reviews.WithLabelValues(string(o))
+	}
 	return m
 }
 

@@ -6,8 +6,6 @@ import (
 	"context"
 	"net"
 	"sync/atomic"
-
-	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
 // quiet is a listener that can stop to listen while who accepts on it continues to serve.
@@ -29,16 +27,4 @@ func (q *quiet) Accept() (net.Conn, error) {
 		<-q.until.Done()
 	}
 	return conn, err
-}
-
-// below makes connections whose TLS tells an end from a loss.
-type below struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (b below) Accept() (net.Conn, error) {
-	conn, err := b.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return splice.Below(conn), nil
 }

@@ -6,7 +6,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -28,7 +27,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/dropin"
-	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
@@ -38,6 +36,8 @@ type Deps struct {
 	Reg    *prometheus.Registry
 	Getenv func(string) string
 	Gate   func(Behind) (Gate, error) // nil: none
+
+	Reviews time.Duration // least time between two reviews of a connected agent's token; 0: a few minutes
 }
 
 // Server is one.
@@ -75,9 +75,11 @@ func New(o Options, d Deps) (*Server, error) {
 		Strategies: c.strategies, TLS: secure, Keepalive: keepalive(o.Keepalive, o.KeepaliveGiven), Dial: o.DialTimeout,
 	}
 	if o.AgentNamespace != "" {
-		if options.Authorize, err = s.authorizer(); err != nil {
+		r, err := s.reviewer()
+		if err != nil {
 			return nil, err
 		}
+		options.Authorize, options.Watch = r.authorize, r.watch
 	}
 	if o.Leases {
 		if s.leases, err = s.leaseKeeper(); err != nil {
@@ -191,33 +193,6 @@ func (s *Server) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 		return s.gate.Dial(ctx, d, s.protocol(), d.Caller)
 	}
 	return s.agents.Dial(ctx, d)
-}
-
-func (s *Server) serveFrontend(ctx context.Context, ln net.Listener) error {
-	protocol := "http/1.1"
-	if s.Mode == ModeGRPC {
-		protocol = "h2"
-	}
-	if s.Socket == "" {
-		files := &dropin.Files{Cert: s.ServerCert, Key: s.ServerKey, CA: s.ServerCA, Edit: s.edit}
-		secure, err := files.Server(protocol)
-		if err != nil {
-			return err
-		}
-		ln = tls.NewListener(below{ln}, secure)
-	}
-	ln = s.gated(ln)
-	if s.Mode == ModeGRPC {
-		f := konnectivity.New(s.Log)
-		f.Observe, f.Keepalive = observer{s}, s.FrontendKeepalive
-		return f.Serve(ctx, ln, s.dial)
-	}
-	c := &connect{dial: s.dial, splicer: splice.New(), log: s.Log, ctx: ctx,
-		open: func(n int) {
-			s.metrics.Connects.Add(float64(n))
-			s.callers.Add(int64(n))
-		}, wrote: observer{s}.Wrote}
-	return c.serve(ln)
 }
 
 // ready says whether the server has an agent.
