@@ -84,7 +84,8 @@ func (p *proxy) kep(address string) (*kepStream, error) {
 	if p.socket == "" {
 		target, creds = fmt.Sprintf("127.0.0.1:%d", p.serverPort), credentials.NewTLS(p.w.clientTLS("client"))
 	}
-	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithStaticStreamWindowSize(64<<10)) // or a caller that does not read is given megabytes
 	p.w.must(err)
 	p.w.Cleanup(func() { cc.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), bound)

@@ -37,6 +37,9 @@ func (b *Budget) Another(most int64) *Budget { return newBudget(most, b.batches)
 // stays; windows follow as they are read.
 func (b *Budget) Bound(most int64) { b.most.Store(most) }
 
+// Add counts bytes that came by another way than a session, or below 0 that were read.
+func (b *Budget) Add(n int64) { b.unread.Add(n) }
+
 // Unread is the bytes that nobody has read yet.
 func (b *Budget) Unread() int64 { return b.unread.Load() }
 

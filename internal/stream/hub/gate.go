@@ -65,6 +65,10 @@ func (o GateOptions) bound(cfg Config) Config {
 	return cfg
 }
 
+// Budget counts the bytes that came from agents and that no caller has read yet: what opens streams counts there, and
+// its streams are carrier.Holder.
+func (g *Gate) Budget() *carrier.Budget { return g.clusters.add(g.of).accounts.Budget }
+
 // Bind names the program's own listeners, to which no dial may lead back under a policy.
 func (g *Gate) Bind(listeners ...net.Listener) { g.own.Bind(nil, listeners...) }
 

@@ -346,6 +346,9 @@ func TestGateConfigRefuses(t *testing.T) {
 			t.Errorf("the example: %v", err)
 		}
 	}
+	if _, err := ParseGateConfig("k.yaml", []byte(gateHead+"limits: {cluster: {unreadBytes: 1MiB}, caller: {unreadBytes: 1MiB}}\n")); err != nil {
+		t.Errorf("unreadBytes: %v", err)
+	}
 	cfg, err := ParseGateConfig("k.yaml", []byte(gateHead))
 	if err != nil || cfg.RunDir != "" {
 		t.Errorf("run directory %q, %v", cfg.RunDir, err)

@@ -58,11 +58,6 @@ func refuseAgents(d *conf.Document, at string) {
 			d.Add(at+f, "it has no meaning without a hub: there are no sessions and no relay")
 		}
 	}
-	for _, f := range []string{".cluster.unreadBytes", ".caller.unreadBytes"} {
-		if d.Stands(at + f) {
-			d.Add(at+f, "it has no meaning without a hub: bytes are bounded for each connection")
-		}
-	}
 }
 
 // fieldsOf yields the names that the fields of a struct have in a file.

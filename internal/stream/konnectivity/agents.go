@@ -39,7 +39,7 @@ type AgentsOptions struct {
 	TLS        *tls.Config // nil: none
 	Keepalive  time.Duration
 	Dial       time.Duration // bounds a dial; 0: limit.Dial
-	// Budget bounds what came on native sessions and was not read yet; nil: that of a cluster.
+	// Budget counts what came from agents and was not read yet, and bounds it on native sessions; nil: that of a cluster.
 	Budget *carrier.Budget
 	// Authorize, if not nil, judges an agent's token and names whose it is.
 	Authorize func(ctx context.Context, token string) (Holder, error)

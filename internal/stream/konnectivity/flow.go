@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -34,6 +35,8 @@ type flow struct {
 	queue    []*packet
 	offset   int // bytes of the first one that were read
 	held     int // bytes, with queueEntry for each packet
+	unread   atomic.Int64
+	tally    atomic.Pointer[atomic.Int64] // counts unread too, once there is one
 	end      error
 	shut     bool // we write no more
 	local    bool // we read no more
@@ -103,12 +106,13 @@ func (f *flow) offer(p *packet) bool {
 		return true
 	}
 	p.trim()
-	n := len(p.payload) + queueEntry
+	n := p.held()
 	if f.held > 0 && f.held+n > konnectivityQueue {
 		return false
 	}
 	f.queue = append(f.queue, p)
 	f.held += n
+	f.count(n)
 	signal(f.readable)
 	return true
 }
@@ -169,6 +173,7 @@ func (f *flow) dropLocked() {
 	for _, p := range f.queue {
 		p.free()
 	}
+	f.count(-f.held)
 	f.queue, f.held, f.offset = nil, 0, 0
 	signal(f.room)
 	signal(f.readable)
@@ -204,18 +209,18 @@ func (f *flow) Read(b []byte) (int, error) {
 	n := copy(b, p.payload[f.offset:])
 	if f.offset += n; f.offset == len(p.payload) {
 		f.popLocked()
-		p.free()
+		f.taken(p)
 	}
 	return n, nil
 }
 
-// popLocked takes the first packet out of the queue.
+// popLocked takes the first packet out of the queue; it is counted until it is taken.
 func (f *flow) popLocked() *packet {
 	p := f.queue[0]
 	f.queue[0] = nil
 	f.queue = f.queue[1:]
 	f.offset = 0
-	f.held -= len(p.payload) + queueEntry
+	f.held -= p.held()
 	if len(f.queue) == 0 {
 		f.queue = nil
 	}
@@ -280,7 +285,7 @@ func (f *flow) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {
 		p := f.popLocked()
 		f.mu.Unlock()
 		n, err := dst.Write(p.payload[offset:])
-		p.free()
+		f.taken(p)
 		if moved != nil && n > 0 {
 			moved(n)
 		}

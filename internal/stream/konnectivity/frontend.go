@@ -94,7 +94,9 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 				defer observe.Stream(MethodProxy, -1)
 				if len(namedTargets(s.Context())) > 0 {
 					waiting.Release()
-					return newKEPConn(s, r, f.log).serve(g, dial)
+					c := newKEPConn(s, r, f.log)
+					c.observe = observe
+					return c.serve(g, dial)
 				}
 				c := newConn(s, r, g, f.next.Add(1), f.log)
 				c.observe = observe

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,13 +36,15 @@ const headTarget = "x-kube-net-proxy"
 //	metadata ──► dial ── headers ──► open ── the caller's end ──► CloseWrite
 //	               └── status ──► over        └── the target's end ── OK, or status ──► over
 //
-// A gRPC server cannot end its own direction alone: the target's end is the end of the stream.
+// A gRPC server cannot end its own direction alone: the target's end is the end of the stream. What stands for a packet
+// is counted as that packet.
 type kepConn struct {
 	stream grpc.ServerStream
 	*receiver
-	log    *slog.Logger
-	ctx    context.Context // ends when the caller is gone or done
-	cancel context.CancelFunc
+	observe Observer
+	log     *slog.Logger
+	ctx     context.Context // ends when the caller is gone or done
+	cancel  context.CancelFunc
 
 	target atomic.Pointer[carrier.Stream]
 	bad    atomic.Pointer[mistake] // the caller's
@@ -82,18 +85,24 @@ func targetOf(named []string) (string, error) {
 
 func newKEPConn(s grpc.ServerStream, r *receiver, log *slog.Logger) *kepConn {
 	ctx, cancel := context.WithCancel(s.Context())
-	return &kepConn{stream: s, receiver: r, log: log, ctx: ctx, cancel: cancel, sent: newSent(r.pool)}
+	return &kepConn{stream: s, receiver: r, log: log, ctx: ctx, cancel: cancel, observe: unobserved{},
+		sent: newSent(r.pool)}
 }
 
 // serve carries one connection.
 func (c *kepConn) serve(g *run.Group, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	defer c.cancel()
+	c.observe.Packet(FromClient, dialRequest)
 	target, err := c.dial(dial)
 	if err != nil {
+		if c.ctx.Err() == nil { // the caller is there to be answered
+			c.observe.Packet(ToClient, dialResponse)
+		}
 		return c.refused(err)
 	}
 	c.target.Store(&target)
 	defer run.OnDone(c.ctx, func() { target.Reset(splice.ResetCode(fault.CodeDialCanceled)) })()
+	c.observe.Packet(ToClient, dialResponse)
 	if err = c.stream.SendHeader(nil); err != nil { // the caller is gone, and ctx need not have ended yet
 		target.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		return err
@@ -142,11 +151,15 @@ func (c *kepConn) pump(target carrier.Stream) error {
 	}
 	if sendErr == nil && err == io.EOF {
 		target.Close()
+		c.observe.Packet(ToClient, closeResponse)
 		return nil
 	}
 	target.Reset(splice.ResetCode(fault.CodeStreamReset))
 	if sendErr != nil {
 		return sendErr
+	}
+	if c.ctx.Err() == nil {
+		c.observe.Packet(ToClient, closeResponse)
 	}
 	var reset *carrier.ResetError
 	if errors.As(err, &reset) {
@@ -167,6 +180,7 @@ func (c *kepConn) receive(target carrier.Stream) {
 			target.Reset(splice.ResetCode(fault.CodeStreamReset))
 			return
 		case end == io.EOF:
+			c.observe.Packet(FromClient, closeRequest)
 			target.CloseWrite()
 			return
 		case end != nil:
@@ -175,6 +189,9 @@ func (c *kepConn) receive(target carrier.Stream) {
 		p, err := form.ParsePayload(raw.ReadOnlyData())
 		if err == nil && len(p.Metadata) > 0 {
 			err = note(target, p.Metadata)
+		}
+		if err == nil && len(p.Data) > 0 {
+			c.observe.Packet(FromClient, data)
 		}
 		if err == nil && len(p.Data) > 0 && !deaf { // a target that takes no more may still answer: pump sees to its end
 			c.stall.begin(c.charged)
@@ -212,7 +229,11 @@ type kepWriter struct{ *kepConn }
 func (w kepWriter) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		piece := b[n:min(len(b), n+konnectivityData)]
-		if err := w.stream.SendMsg(&kepPayload{piece, w.sent}); err != nil {
+		w.observe.Packet(ToClient, data)
+		begin := time.Now()
+		err := w.stream.SendMsg(&kepPayload{piece, w.sent})
+		w.observe.Wrote(time.Since(begin))
+		if err != nil {
 			return n, err
 		}
 		n += len(piece)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
 // messages is a gRPC stream, at either end of it.
@@ -34,6 +35,7 @@ type link struct {
 	agent   string             // its id, at the server's end
 	skips   func(*packet) bool // not nil: a control that is to be sent no more
 	pool    mem.BufferPool     // of what is read to be sent
+	budget  *carrier.Budget    // counts what came and was not read yet; nil at the agent's end
 
 	sending sync.Mutex // held while a packet is sent
 	wake    chan struct{}

@@ -122,12 +122,14 @@ func newBeat(s carrier.Session, control carrier.Stream, onFrame func(*pb.Control
 // native is a connection on a session. Its pieces are counted as packets are.
 type native struct {
 	carrier.Stream
-	link *link
-	over func() // once
+	carrier.Holder // the same stream
+	link           *link
+	over           func() // once
 }
 
 func newNative(s carrier.Stream, l *link, over func()) *native {
-	return &native{s, l, sync.OnceFunc(func() {
+	holder, _ := s.(carrier.Holder) // as every stream of the mux
+	return &native{s, holder, l, sync.OnceFunc(func() {
 		l.observe.Packet(ToAgent, closeRequest)
 		l.observe.Packet(FromAgent, closeResponse)
 		over()

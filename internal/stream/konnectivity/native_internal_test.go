@@ -20,7 +20,7 @@ func serving(t *testing.T, cert tls.Certificate) (a *Agents, agent *tls.Conn, en
 	t.Helper()
 	a = NewAgents(AgentsOptions{Log: slog.New(slog.DiscardHandler), ServerID: "one", Count: func() int { return 1 },
 		Strategies: []Strategy{ByDefault},
-		Authorize:  func(context.Context, string) (string, error) { return "somebody", nil }})
+		Authorize:  func(context.Context, string) (Holder, error) { return Holder{Name: "somebody"}, nil }})
 	up, down := net.Pipe()
 	t.Cleanup(func() { down.Close() })
 	over := make(chan struct{})

@@ -131,7 +131,7 @@ type answer struct {
 func newTunnel(a *Agents, who agentIdentity, s messages) *tunnel {
 	t := &tunnel{link: newLink(s, a.Observe, false), agents: a, who: who, pending: map[int64]*asked{},
 		since: time.Now()}
-	t.link.agent = who.agent
+	t.link.agent, t.link.budget = who.agent, a.Budget
 	if a.Log != nil {
 		t.link.log = a.Log.With(telemetry.AttrAgent, who.agent)
 	}

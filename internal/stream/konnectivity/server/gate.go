@@ -18,6 +18,8 @@ type Gate interface {
 	Listener(ln net.Listener, protocol string, name func(net.Conn) string) net.Listener
 	// Bind names the server's own listeners.
 	Bind(listeners ...net.Listener)
+	// Budget counts what came from agents and was not read yet.
+	Budget() *carrier.Budget
 	// Dial opens a stream for a caller with this name.
 	Dial(ctx context.Context, d wire.Dial, protocol, name string) (carrier.Stream, error)
 	// Run keeps what was configured in force until ctx ends.

@@ -89,9 +89,12 @@ func New(o Options, d Deps) (*Server, error) {
 	s.agents = konnectivity.NewAgents(options)
 	s.metrics = newMetrics(d.Reg, s.agents, c.strategies)
 	if d.Gate != nil {
-		s.gate, err = d.Gate(s.behind())
+		if s.gate, err = d.Gate(s.behind()); err != nil {
+			return nil, err
+		}
+		s.agents.Budget = s.gate.Budget()
 	}
-	return s, err
+	return s, nil
 }
 
 // keepalive is in seconds unless it was given: an agent that is gone shall not be dialled for an hour.
