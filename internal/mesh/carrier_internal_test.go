@@ -35,3 +35,15 @@ func TestTheKernelHasNoOffloadsOfOurs(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+func TestStrays(t *testing.T) {
+	var s strays
+	for _, c := range []struct{ all, expected, want uint64 }{
+		{500, 0, 0}, {510, 10, 0}, {512, 11, 0}, {512, 12, 0}, {514, 12, 0}, {514, 12, 2}, {515, 14, 2}, {520, 15, 2},
+		{520, 15, 5}, {520, 20, 5},
+	} {
+		if got := s.without(c.all, c.expected); got != c.want {
+			t.Errorf("of %d packets, %d of them expected: %d, want %d", c.all, c.expected, got, c.want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -203,16 +204,47 @@ func errorNames(engine string) []string {
 	return ipsec.ErrorNames()
 }
 
-// ipsecErrors are what the kernel has dropped. None is known while it cannot be read.
+// ipsecErrors are what the kernel has dropped, without what tries protocol 50, which is no error. None is known while
+// it cannot be read.
 func (m *Mesh) ipsecErrors() []ipsec.Error {
 	if m.cfg.engine() != meshconf.IPsec {
 		return nil
 	}
+	trials := m.use().Trials // before the kernel's, which counts a packet first
 	all, err := ipsec.Errors()
+	at := slices.IndexFunc(all, func(e ipsec.Error) bool { return e.Name == ipsec.NoStates })
+	if at >= 0 && !m.cfg.ESP.InUDP {
+		all[at].Packets = m.noStates.without(all[at].Packets, trials)
+	}
 	if err != nil {
 		m.log.Debug("the errors of IPsec are not read", telemetry.AttrReason, err)
 	}
 	return all
+}
+
+// strays counts packets without a state since it was asked first. It never falls, be both of its figures read at
+// different moments.
+type strays struct {
+	mu      sync.Mutex
+	begun   bool
+	before  uint64
+	last    uint64
+	highest uint64
+}
+
+// without is how many there were of all, some of which were expected. What was counted once only may still be on its
+// way to who expects it.
+func (s *strays) without(all, expected uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := all - min(expected, all)
+	if !s.begun {
+		s.begun, s.before = true, now
+	}
+	now -= min(s.before, now)
+	s.highest = max(s.highest, min(now, s.last))
+	s.last = now
+	return s.highest
 }
 
 // explainKeys says by which keys packets go to a peer; empty: not by IPsec, or by none.

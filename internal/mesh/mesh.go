@@ -108,6 +108,8 @@ type Mesh struct {
 	pods    atomic.Pointer[assigned] // what Kubernetes last reported about this machine's Node
 	reloads reloadLog
 
+	noStates strays // of IPsec
+
 	look  chan struct{} // a look may find something new
 	moved chan struct{} // this machine has other addresses or routes, or slept
 	files chan struct{} // the policy has other files
@@ -134,6 +136,7 @@ func New(cfg Config, o Options) (*Mesh, error) {
 	}
 	m.state.Store(&s)
 	telemetry.NewPods(o.Reg, func(state string) float64 { return m.state.Load().pods.count(state) })
+	m.ipsecErrors() // from now on they are counted
 	m.metrics = telemetry.NewMesh(o.Reg, tunnel.DropReasons(), errorNames(m.cfg.engine()), m.readings())
 	m.attach, err = attach.Open(attachConfig(cfg), attach.Options{
 		Log: o.Log, Reg: o.Reg, ReadJoin: cfg.ReadJoin, Changed: func() { ring(m.look) },

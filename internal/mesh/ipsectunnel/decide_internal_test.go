@@ -145,3 +145,20 @@ func TestSupersede(t *testing.T) {
 		})
 	}
 }
+
+func TestLives(t *testing.T) {
+	var l lives
+	for i, c := range []struct {
+		life uint32
+		want bool
+	}{{1, true}, {1, true}, {2, true}, {1, false}, {2, true}, {3, true}, {2, false}, {1, false}} {
+		if got := l.take(c.life); got != c.want {
+			t.Errorf("%d: life %d is taken: %v", i, c.life, got)
+		}
+	}
+	for life := uint32(4); life < 100; life++ {
+		if !l.take(life) || l.take(life-1) || len(l.ended) > mostLives {
+			t.Fatalf("%+v after life %d", l, life)
+		}
+	}
+}

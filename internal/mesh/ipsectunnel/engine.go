@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,6 +96,7 @@ type Engine struct {
 	closed  bool
 	adopted bool      // what an earlier run has left is known
 	use     [2]uint64 // packets that were sent and received in all
+	heard50 uint64    // packets of protocol 50 that try it, of anybody
 	stale   bool      // the kernel refused policies
 	lost    bool      // the link is gone
 	missed  time.Time // since when there is no link; zero: there is one
@@ -105,6 +107,7 @@ type peer struct {
 	peerFacts
 	situation
 	life    uint32 // a number of this peer object, never 0
+	lives   lives  // of this node at the peer
 	epoch   uint64 // of the last exchange that this node has begun
 	trial   trial
 	pair    *disco.Pair  // of trials; nil: there are none
@@ -119,6 +122,7 @@ type peer struct {
 
 	left     []ipsec.Seen // states of an earlier run, whose keys are only in the kernel
 	leftLine Line         // by which that has sent
+	told     bool         // a path, or that there is none
 	leftEnds time.Time    // when they go; zero: nothing has taken their place
 }
 
@@ -153,6 +157,27 @@ func newLife() uint32 {
 	var life [4]byte
 	rand.Read(life[:]) // it has no errors (crypto/rand)
 	return max(1, binary.BigEndian.Uint32(life[:]))
+}
+
+// lives are the numbers that a peer has drawn for this node, one after the other.
+type lives struct {
+	now   uint32
+	ended []uint32 // the newest last
+}
+
+// take reports whether an exchange is of the present life, or of a new one, which then is the present one. One of an
+// earlier life has been overtaken: the peer knows nothing of it any more.
+func (l *lives) take(life uint32) bool {
+	switch {
+	case life == l.now:
+		return true
+	case slices.Contains(l.ended, life):
+		return false
+	case l.now != 0:
+		l.ended = append(l.ended[max(0, len(l.ended)-mostLives+1):], l.now)
+	}
+	l.now = life
+	return true
 }
 
 // Server is how peers connect to this node.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
@@ -361,6 +362,9 @@ func TestANodeIsKilledAndTakesItsStatesOver(t *testing.T) {
 				t.Errorf("node %d, killed: %v", i, err)
 			}
 			n.start()
+			if err := w.within(time.Minute, time.Second); err != nil {
+				t.Errorf("node %d, back without a path: %v", i, err)
+			}
 			n.path(n.addrs[0], n.other().addrs[0])
 			if err := w.within(time.Minute, 100*time.Millisecond); err != nil {
 				t.Errorf("node %d, back: %v", i, err)
@@ -498,12 +502,40 @@ func TestAKeyThatIsNotAnswered(t *testing.T) {
 		a, b := w.up()
 		time.Sleep(time.Minute)
 		b.kernel.mu.Lock()
-		b.kernel.states = nil // somebody has flushed them
+		b.kernel.states, b.kernel.peers = nil, nil // somebody has flushed them
 		b.kernel.mu.Unlock()
 		if err := a.engine.Handshake(b.public); err != nil {
 			t.Error(err)
 		}
-		w.soon(time.Second)
+		w.soon(2 * limit.WireGuardLook)
+	})
+}
+
+// TestStatesThatAreGone: somebody has flushed those of a node, or some of them. It notices by itself.
+func TestStatesThatAreGone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.up()
+		for i, n := range w.nodes {
+			for name, gone := range map[string]func(kept) bool{
+				"all": func(kept) bool { return true }, "to receive by": func(s kept) bool { return !s.Sends },
+				"to send by": func(s kept) bool { return s.Sends },
+			} {
+				if err := w.within(time.Minute, time.Second); err != nil {
+					t.Fatalf("before node %d loses states %s: %v", i, name, err)
+				}
+				n.kernel.mu.Lock()
+				n.kernel.states = slices.DeleteFunc(n.kernel.states, gone)
+				n.kernel.peers = nil
+				n.kernel.mu.Unlock()
+				if w.flows() == nil {
+					t.Errorf("node %d needs no states %s", i, name)
+				}
+				w.soon(2 * limit.WireGuardLook)
+				if k := n.kernel.count(); k > 6 {
+					t.Errorf("node %d has %d states", i, k)
+				}
+			}
+		}
 	})
 }
 

@@ -212,6 +212,9 @@ func (x *exchange) Send(t keyexchange.Tunnel, k keyexchange.Key) error {
 	if p.gone {
 		return gone()
 	}
+	if !p.lives.take(t.Life) {
+		return fault.New(fault.CodeSessionLost, "keys for a tunnel").Whyf("the peer has forgotten the exchange meanwhile")
+	}
 	s := ipsec.State{Name: ipsec.Name{To: x.line.Remote.Addr(), SPI: t.Out}, Peer: p.id, From: x.line.Local,
 		Sends: true, Cipher: x.cipher, Key: ipsec.NewKey(*k.Get()), Limits: e.parts.Limits.hard()}
 	if !x.line.Raw {

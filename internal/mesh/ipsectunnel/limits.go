@@ -22,6 +22,8 @@ const (
 	lowestSPI = 1 << 16
 	// mostHeld bounds the tunnels of a peer: one of each node, and those that go.
 	mostHeld = 12
+	// mostLives bounds the earlier lives of a peer that are known: exchanges of older ones have ended.
+	mostLives = 8
 )
 
 // Limits are when a tunnel gets new keys (soft), and when it is gone if that did not work (hard).

@@ -107,13 +107,11 @@ func (e *Engine) send(q question) {
 // hear takes a trial of a peer, or an answer. From anybody else it is nothing.
 func (e *Engine) hear(from, local netip.Addr, data []byte) {
 	h, ok := disco.HintOf(data)
-	if !ok {
-		return
-	}
 	e.mu.Lock()
+	e.heard50++
 	p := e.hints[h]
 	var pair *disco.Pair
-	if p != nil {
+	if ok && p != nil {
 		pair = p.pair
 	}
 	e.mu.Unlock()

@@ -330,7 +330,7 @@ func TestWhatOthersSayByProtocol50(t *testing.T) {
 			a.engine.peers[b.public].trial = trial{}.ask(time.Now(), 77)
 			return 77
 		}
-		answer := disco.Trial{ID: open(), Answer: true}
+		answer, before := disco.Trial{ID: open(), Answer: true}, a.engine.Use().Trials
 		for _, c := range []struct {
 			what string
 			from netip.Addr
@@ -353,6 +353,9 @@ func TestWhatOthersSayByProtocol50(t *testing.T) {
 				t.Errorf("%s: %d answers counted, %d sent", c.what, n, len(b.heard))
 			}
 			a.engine.mu.Unlock()
+		}
+		if n := a.engine.Use().Trials - before; n != 9 {
+			t.Errorf("%d packets are counted", n)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package ipsectunnel
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -75,6 +76,9 @@ func (e *Engine) lookLocked() error {
 	}
 	due := false
 	for _, p := range e.peers {
+		if e.dropTakenLocked(p, counters) {
+			due, e.stale = true, true // with states policies may have gone
+		}
 		var sent, got usage
 		for i := range p.held {
 			h := &p.held[i]
@@ -102,6 +106,30 @@ func (e *Engine) lookLocked() error {
 		e.alarm.Ring() // so much may have been sent that new keys are due
 	}
 	return nil
+}
+
+// dropTakenLocked drops the tunnels of which the kernel lacks a state: somebody has flushed them, or a hard limit has
+// ended them. Another one takes their place.
+func (e *Engine) dropTakenLocked(p *peer, there map[ipsec.Name]ipsec.Seen) (dropped bool) {
+	has := func(to netip.Addr, spi uint32) bool {
+		_, ok := there[ipsec.Name{To: to, SPI: spi}]
+		return ok
+	}
+	p.held = slices.DeleteFunc(p.held, func(h held) bool {
+		if has(h.line.Local, h.In) && (h.Out == 0 || has(h.line.Remote.Addr(), h.Out)) {
+			return false
+		}
+		if err := e.removeLocked(h); err != nil {
+			e.log.Debug("a state of IPsec is gone", telemetry.AttrNode, p.key.Short(), telemetry.AttrReason, err)
+		}
+		dropped = true
+		return true
+	})
+	if dropped {
+		e.log.Warn("states of IPsec were removed by somebody else, or have ended: new keys are agreed",
+			telemetry.AttrNode, p.key.Short())
+	}
+	return dropped
 }
 
 // missLocked notes whether there is a link. One that was renamed gets its name back (package kernel does that).

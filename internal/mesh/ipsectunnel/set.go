@@ -156,11 +156,14 @@ func (e *Engine) adoptLocked() error {
 	for _, p := range e.peers {
 		slices.SortFunc(p.left, func(a, b ipsec.Seen) int { return b.Made.Compare(a.Made) })
 		for _, s := range p.left {
-			if local, err := e.parts.Local(s.To); err == nil && local == s.From { // else it is one by which we receive
+			if local, err := e.parts.Local(s.To); err == nil && local != s.To { // else it is one by which we receive
 				p.leftLine = Line{Local: s.From, Remote: netip.AddrPortFrom(s.To, e.parts.Port)}
 				break
 			}
 		}
+	}
+	for _, p := range e.peers {
+		p.sends = p.leftLine // until somebody says by which path
 	}
 	return errors.Join(errs...)
 }
@@ -197,6 +200,7 @@ func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
 	if p == nil {
 		return false
 	}
+	p.told = true
 	if p.line.inUDP() != line {
 		if line.sameEnds(p.line) { // by another port, of which protocol 50 has none
 			line.Raw = p.line.Raw

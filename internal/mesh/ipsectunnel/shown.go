@@ -37,13 +37,15 @@ type Use struct {
 	// Sequence is the highest sequence number of a tunnel by which packets go. Numbers begin at 1 with each tunnel, and
 	// new keys come long before they end (Limits).
 	Sequence uint64
+	// Trials are packets that came to try protocol 50, from anybody. The kernel counts each as one without a state.
+	Trials uint64
 }
 
 // Use is that of this engine's life.
 func (e *Engine) Use() Use {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	u := Use{Sent: e.use[0], Received: e.use[1]}
+	u := Use{Sent: e.use[0], Received: e.use[1], Trials: e.heard50}
 	for _, p := range e.peers {
 		for i := range p.held {
 			if h := &p.held[i]; h.Out != 0 && h.ends.IsZero() {

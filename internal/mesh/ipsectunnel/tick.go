@@ -54,7 +54,7 @@ func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) 
 	switch {
 	case v.send >= 0:
 		sends = p.held[v.send].line
-	case !p.line.IsZero():
+	case !p.line.IsZero(), !p.told:
 		sends = p.leftLine
 	}
 	if sends != p.sends {

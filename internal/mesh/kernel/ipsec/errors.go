@@ -48,6 +48,9 @@ func countErrors(text string) []Error {
 	return out
 }
 
+// NoStates is the name of the error of packets by keys that this node does not have.
+const NoStates = "XfrmInNoStates"
+
 // errorMeanings are what the kernel counts (its Documentation/networking/xfrm_proc.rst), and what that says here.
 func errorMeanings() []Error {
 	const damaged = "a packet is damaged, or is not ESP as it should be"
@@ -55,7 +58,7 @@ func errorMeanings() []Error {
 		{Name: "XfrmInError", Means: damaged},
 		{Name: "XfrmInBufferError", Means: "the kernel had no memory"},
 		{Name: "XfrmInHdrError", Means: damaged},
-		{Name: "XfrmInNoStates", Means: "a packet came by keys that this node does not have: its sender has older ones"},
+		{Name: NoStates, Means: "a packet came by keys that this node does not have: its sender has older ones"},
 		{Name: "XfrmInStateProtoError", Means: "a packet was forged or damaged, or both nodes have different keys"},
 		{Name: "XfrmInStateModeError", Means: damaged},
 		{Name: "XfrmInStateSeqError", Means: "a packet came twice, or more than 1,024 packets late"},
