@@ -22,9 +22,9 @@ import (
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
-// TestEngineSwitch: three nodes, one of them behind a NAT, are moved from WireGuard to IPsec one by one, and back.
-// Packets and TCP connections between all of them continue after each step, nothing of it is heard in clear, and the
-// status says what carries each peer's packets, and why.
+// TestEngineSwitch: two of three nodes, one of them behind a NAT, are moved from WireGuard to IPsec one by one, and
+// back. Packets and TCP connections between all of them continue after each step, nothing of it is heard in clear, and
+// the status says what carries each peer's packets, and why.
 func TestEngineSwitch(t *testing.T) {
 	l := labtest.New(t, "mesh")
 	open := kind(t, "open")
@@ -56,7 +56,7 @@ func TestEngineSwitch(t *testing.T) {
 		r.awaitAfter(p.packets, time.Now())
 	}
 	for _, engine := range []string{meshconf.IPsec, meshconf.Userspace} {
-		for _, n := range nodes {
+		for _, n := range nodes[:2] {
 			r.step(n.name+" to "+engine, func(t *testing.T) {
 				n.stop()
 				n.edit(func(whole map[string]any) { section(whole, "mesh")["engine"] = engine })

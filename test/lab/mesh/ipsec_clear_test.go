@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
+	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
 // phases has packets flow while keys are renewed, a peer goes and comes, a node starts without API servers after it was
-// killed, and one is stopped with its tunnels kept. It adds the keys by which they flow.
+// killed, and one is stopped with its tunnels kept, and then moved to WireGuard and back. It adds the keys by which they
+// flow.
 func (r *linkedRig) phases(keys espKeys) {
 	a, e := r.east.nodes[0], r.south.nodes[0]
 	podA, podD, podE := r.east.pods[0], r.west.pods[2], r.south.pods[0]
@@ -71,6 +73,15 @@ func (r *linkedRig) phases(keys espKeys) {
 		e.begin()
 		e.awaitUp()
 		come()
+	}) && r.step("to WireGuard, and back", func(t *testing.T) {
+		for _, engine := range []string{meshconf.Userspace, meshconf.IPsec} {
+			e.stop()
+			e.edit(func(whole map[string]any) { section(whole, "mesh")["engine"] = engine })
+			e.begin()
+			e.awaitUp()
+			come()
+		}
+		r.shows(a, "south.e")
 	})
 }
 

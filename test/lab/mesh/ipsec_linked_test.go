@@ -5,6 +5,7 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,6 +29,11 @@ func newIPsecLinked(t *testing.T) *linkedRig {
 	}
 	r := linkedRigOf(bareRig(t, l, g), [][]*lab.Place{g.All[:1], g.All[1:4], g.All[4:]},
 		linkedOptions{engine: meshconf.IPsec})
+	for _, n := range r.all() {
+		n.edit(func(whole map[string]any) {
+			section(whole, "mesh")["ipsec"] = map[string]any{"esp": meshconf.ESPAuto}
+		})
+	}
 	return r
 }
 
@@ -100,6 +106,19 @@ func (r *linkedRig) ipsecNodeToNode(t *testing.T) {
 	r.bothWays("node to node", podA, podE)
 	r.bothWays("node to node", podE, podD)
 	r.keysTo(r.east.nodes[0], podD.addr, "west.d")
+	e := r.south.nodes[0]
+	r.eventually("packets of e to west.d go without UDP", e.role, func() error {
+		s, err := e.status()
+		for _, p := range s.Peers {
+			for _, a := range p.SecurityAssociations {
+				if p.Node == "west.d" && a.Sends && a.Raw {
+					return nil
+				}
+			}
+		}
+		return cmp.Or(err, errNotYet)
+	})
+	r.bothWays("node to node, without UDP", podE, podD)
 }
 
 // ipsecThroughGateways has the west and the south be of type gateway.
