@@ -88,11 +88,25 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			items = append(items, l)
 		}
 		out = map[string]any{"items": items}
+	case r.Method == http.MethodPost && name == "leases":
+		name, _ := object(in, "metadata")["name"].(string)
+		a.leases[name] = in
+	case path.Base(path.Dir(r.URL.Path)) == "leases" && r.Method != http.MethodDelete:
+		l, there := a.leases[name]
+		switch {
+		case !there:
+			http.NotFound(w, r)
+			return
+		case r.Method == http.MethodPut:
+			a.leases[name] = in
+		case r.Method != http.MethodGet: // roles that were made for the reference allow nothing else
+			http.Error(w, "it is not allowed", http.StatusForbidden)
+			return
+		}
+		out = l
 	case r.URL.Path == "/apis/discovery.k8s.io/v1/namespaces/test/endpointslices" &&
 		r.URL.Query().Get("labelSelector") == "kubernetes.io/service-name=servers":
 		out = map[string]any{"items": a.slices}
-	case r.Method == http.MethodPatch:
-		a.leases[name] = in
 	case r.Method == http.MethodDelete:
 		delete(a.leases, name)
 	default:

@@ -55,7 +55,7 @@ func (c *Client) Endpoints(ctx context.Context, namespace, service string) (out 
 	}
 	err = c.ask(ctx, call{method: http.MethodGet,
 		path:  "/apis/discovery.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/endpointslices",
-		query: url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}}}, &got)
+		query: url.Values{"labelSelector": {"kubernetes.io/service-name=" + service}, "resourceVersion": {"0"}}}, &got)
 	for _, s := range got.Items {
 		out = append(out, s.endpoints()...)
 	}

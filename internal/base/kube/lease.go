@@ -28,17 +28,14 @@ const (
 )
 
 type leaseObject struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name      string            `json:"name"`
-		Namespace string            `json:"namespace,omitempty"`
-		Labels    map[string]string `json:"labels,omitempty"`
+	Metadata struct {
+		Name   string            `json:"name"`
+		Labels map[string]string `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
 		Holder  string `json:"holderIdentity"`
 		Seconds int    `json:"leaseDurationSeconds"`
-		Renewed string `json:"renewTime,omitempty"`
+		Renewed string `json:"renewTime"`
 	} `json:"spec"`
 }
 
@@ -53,13 +50,13 @@ func leasePath(namespace string) string {
 	return "/apis/" + leaseVersion + "/namespaces/" + url.PathEscape(namespace) + "/leases"
 }
 
-// Leases lists those with these labels.
+// Leases lists those with these labels, as the API server's cache has them.
 func (c *Client) Leases(ctx context.Context, namespace, labels string) ([]Lease, error) {
 	var got struct {
 		Items []leaseObject `json:"items"`
 	}
 	err := c.ask(ctx, call{method: http.MethodGet, path: leasePath(namespace),
-		query: url.Values{"labelSelector": {labels}}}, &got)
+		query: url.Values{"labelSelector": {labels}, "resourceVersion": {"0"}}}, &got)
 	var out []Lease
 	for _, o := range got.Items {
 		out = append(out, o.lease())
@@ -67,18 +64,42 @@ func (c *Client) Leases(ctx context.Context, namespace, labels string) ([]Lease,
 	return out, err
 }
 
-// ApplyLease makes or renews a lease.
-func (c *Client) ApplyLease(ctx context.Context, namespace string, l Lease) error {
-	o := leaseObject{APIVersion: leaseVersion, Kind: "Lease"}
-	o.Metadata.Name, o.Metadata.Namespace, o.Metadata.Labels = l.Name, namespace, l.Labels
-	o.Spec.Holder, o.Spec.Seconds = l.Holder, int(l.Life/time.Second)
-	o.Spec.Renewed = l.Renewed.UTC().Format(microTime)
-	body, err := json.Marshal(o)
-	if err != nil {
+// PutLease makes or renews a lease, by the verbs that roles made for the reference allow: get, create and update.
+func (c *Client) PutLease(ctx context.Context, namespace string, l Lease) error {
+	path := leasePath(namespace)
+	at := path + "/" + url.PathEscape(l.Name)
+	var have map[string]any
+	err := c.ask(ctx, call{method: http.MethodGet, path: at}, &have)
+	put := call{method: http.MethodPut, path: at, kind: asJSON}
+	switch {
+	case answered(err) == http.StatusNotFound:
+		have = map[string]any{"apiVersion": leaseVersion, "kind": "Lease",
+			"metadata": map[string]any{"name": l.Name, "namespace": namespace}}
+		put.method, put.path = http.MethodPost, path
+	case err != nil:
 		return err
 	}
-	return c.ask(ctx, call{method: http.MethodPatch, path: leasePath(namespace) + "/" + url.PathEscape(l.Name),
-		query: url.Values{"fieldManager": {"tombolo"}, "force": {"true"}}, kind: applyPatch, body: body}, nil)
+	renew(have, l)
+	if put.body, err = json.Marshal(have); err != nil {
+		return err
+	}
+	return c.ask(ctx, put, nil)
+}
+
+// renew sets what a lease says in an object, and leaves what else it has.
+func renew(o map[string]any, l Lease) {
+	part := func(name string) map[string]any {
+		p, ok := o[name].(map[string]any)
+		if !ok {
+			p = map[string]any{}
+			o[name] = p
+		}
+		return p
+	}
+	part("metadata")["labels"] = l.Labels
+	spec := part("spec")
+	spec["holderIdentity"], spec["leaseDurationSeconds"] = l.Holder, int(l.Life/time.Second)
+	spec["renewTime"] = l.Renewed.UTC().Format(microTime)
 }
 
 // DeleteLease removes a lease.

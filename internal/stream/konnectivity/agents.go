@@ -175,12 +175,12 @@ func (a *Agents) head() metadata.MD {
 	return metadata.Pairs(headServerID, a.ServerID, headServerCount, strconv.Itoa(max(a.Count(), 1)))
 }
 
-// attach adds the tunnel of an agent, whose id is nobody else's.
+// attach adds the tunnel of an agent, whose id is nobody else's: an agent that drains gives it up.
 func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range a.tunnels {
-		if t.who.agent == who.agent && t.who.holder != who.holder {
+		if t.who.agent == who.agent && t.who.holder != who.holder && !t.draining.Load() {
 			return nil, fault.Newf(fault.CodeUnauthorized, "the agent id %q is taken", who.agent).
 				Whyf("%s is connected by it, and this agent is %s", t.who.holder, who.holder).
 				Hint("give each agent an --agent-id of its own; one that has moved is taken when its earlier tunnel has ended")
@@ -188,13 +188,30 @@ func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
 	}
 	t := newTunnel(a, who, s)
 	a.tunnels = append(a.tunnels, t)
+	a.shareLocked(who.holder)
 	return t, nil
+}
+
+// shareLocked notes whether agents with several ids have one credential.
+func (a *Agents) shareLocked(h Holder) {
+	var own []*tunnel
+	shared := false
+	for _, t := range a.tunnels {
+		if t.who.holder == h {
+			own = append(own, t)
+			shared = shared || t.who.agent != own[0].who.agent
+		}
+	}
+	for _, t := range own {
+		t.shared.Store(shared)
+	}
 }
 
 func (a *Agents) detach(t *tunnel) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tunnels = slices.DeleteFunc(a.tunnels, func(other *tunnel) bool { return other == t })
+	a.shareLocked(t.who.holder)
 }
 
 func (a *Agents) live() (out []*tunnel) {
@@ -243,7 +260,8 @@ func (a *Agents) Dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 	facts, now := make([]tunnelFacts, len(all)), time.Now()
 	for i, t := range all {
 		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load(),
-			native: t.session != nil, settled: t.session != nil || now.Sub(t.since) >= settles}
+			native: t.session != nil, settled: t.session != nil || now.Sub(t.since) >= settles,
+			shared: t.shared.Load()}
 	}
 	i, ok := choose(a.Strategies, facts, host, rand.IntN)
 	if !ok {

@@ -29,13 +29,17 @@ func ParseStrategies(list string) (out []Strategy, err error) {
 	for word := range strings.SplitSeq(list, ",") {
 		s := Strategy(strings.TrimSpace(word))
 		switch {
+		case s == "" || slices.Contains(out, s): // the reference takes that
+			continue
 		case !slices.Contains([]Strategy{ByDefault, ByDestHost, ByDefaultRoute, ByDestCIDR}, s):
 			return nil, fault.Newf(fault.CodeUsage, "there is no proxy strategy %q", word).
 				Hint("--proxy-strategies takes default, destHost, destCIDR and defaultRoute")
-		case slices.Contains(out, s):
-			return nil, fault.Newf(fault.CodeUsage, "the proxy strategy %s is named twice", s).Hint("correct --proxy-strategies")
 		}
 		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, fault.New(fault.CodeUsage, "--proxy-strategies names none").
+			Hint("it takes default, destHost, destCIDR and defaultRoute")
 	}
 	return out, nil
 }
@@ -115,15 +119,19 @@ type tunnelFacts struct {
 	draining bool
 	native   bool // it is a session of ours
 	settled  bool // its agent keeps it
+	shared   bool // agents with other ids have the same credential
 }
 
 // stands says whether t stands for its agent in place of a tunnel that is older. An agent that lost a tunnel has a new
 // one while the old one seems to live; but until it is settled a new one may be closed at once, as that of an agent
-// that looks for further servers is.
+// that looks for further servers is. Where agents share a credential, each could take the dials of another one so:
+// there the older one stays.
 func (t tunnelFacts) stands(older tunnelFacts) bool {
 	switch {
 	case t.draining != older.draining:
 		return older.draining
+	case t.shared:
+		return false
 	case t.native != older.native:
 		return t.native
 	}

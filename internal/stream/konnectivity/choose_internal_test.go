@@ -27,6 +27,7 @@ func TestChoose(t *testing.T) {
 	wide := tunnelFacts{agent: "wide", near: near(t, "cidr=10.0.0.0/8&cidr=nonsense&default-route=true")}
 	leaving := func(f tunnelFacts) tunnelFacts { f.draining = true; return f }
 	kept := func(f tunnelFacts) tunnelFacts { f.settled = true; return f }
+	shared := func(f tunnelFacts) tunnelFacts { f.shared = true; return f }
 	session := func(f tunnelFacts) tunnelFacts { f.settled, f.native = true, true; return f }
 	for _, c := range []struct {
 		name  string
@@ -42,6 +43,10 @@ func TestChoose(t *testing.T) {
 		{"the newest settled one of each agent", "default",
 			[]tunnelFacts{kept(plain), kept(node), kept(plain), kept(node), kept(plain), node}, "x", []int{3, 4}},
 		{"a settled one before one that may be closed at once", "default", []tunnelFacts{kept(plain), plain}, "x", []int{0}},
+		{"the oldest one of agents that share a credential", "default",
+			[]tunnelFacts{shared(kept(plain)), shared(kept(plain)), shared(session(plain))}, "x", []int{0}},
+		{"and a newer one once that drains", "default",
+			[]tunnelFacts{shared(leaving(plain)), shared(kept(plain))}, "x", []int{1}},
 		{"the newest session", "default", []tunnelFacts{session(plain), session(plain)}, "x", []int{1}},
 		{"a session before a newer plain wire", "default", []tunnelFacts{session(plain), kept(plain)}, "x", []int{0}},
 		{"a session after a plain wire", "default", []tunnelFacts{kept(plain), session(plain)}, "x", []int{1}},
@@ -124,9 +129,14 @@ func TestAnAgentThatIsBack(t *testing.T) {
 }
 
 func TestParseStrategies(t *testing.T) {
-	for _, bad := range []string{"", "default,", "nearest", "default,default"} {
+	for _, bad := range []string{"", ",", "nearest", "default,nearest"} {
 		if got, err := ParseStrategies(bad); err == nil {
 			t.Errorf("%q is taken: %v", bad, got)
+		}
+	}
+	for _, list := range []string{"destHost,default", "destHost,default,", ",destHost, default,destHost"} {
+		if got, err := ParseStrategies(list); err != nil || !slices.Equal(got, []Strategy{ByDestHost, ByDefault}) {
+			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}
 	if _, err := ParseIdentifiers("host=%zz"); err == nil {

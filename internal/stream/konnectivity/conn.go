@@ -125,7 +125,11 @@ func (c *conn) send(p *packet) error {
 	c.observe.Packet(ToClient, p.kind)
 	begin := time.Now()
 	defer func() { c.observe.Wrote(time.Since(begin)) }()
-	return c.stream.SendMsg(p)
+	err := c.stream.SendMsg(p)
+	if err != nil {
+		c.observe.Failed(ToClient, p.kind, err)
+	}
+	return err
 }
 
 func (c *conn) isClosed() bool {

@@ -113,3 +113,48 @@ func TestAttach(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAgentThatDrainsGivesItsIDUp: its successor may have another credential, such as on another node.
+func TestAnAgentThatDrainsGivesItsIDUp(t *testing.T) {
+	a := NewAgents(AgentsOptions{})
+	first, err := a.attach(agentIdentity{agent: "a", holder: HolderOfToken("x", "node-1")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.draining.Store(true)
+	for _, node := range []string{"node-2", "node-1"} {
+		_, err := a.attach(agentIdentity{agent: "a", holder: HolderOfToken("x", node)}, nil)
+		if taken := node == "node-2"; (err == nil) != taken {
+			t.Errorf("%s: %v", node, err)
+		}
+	}
+}
+
+// TestSharedCredentials are those by which agents with several ids are connected now.
+func TestSharedCredentials(t *testing.T) {
+	a := NewAgents(AgentsOptions{})
+	attach := func(agent, node string) *tunnel {
+		t.Helper()
+		x, err := a.attach(agentIdentity{agent: agent, holder: HolderOfToken("x", node)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	require := func(what string, want bool, all ...*tunnel) {
+		t.Helper()
+		for i, x := range all {
+			if x.shared.Load() != want {
+				t.Errorf("%s: the credential of tunnel %d is shared: %v", what, i, !want)
+			}
+		}
+	}
+	one, again := attach("a", ""), attach("a", "")
+	own := attach("c", "node-1")
+	require("one agent", false, one, again, own)
+	other := attach("b", "")
+	require("two agents", true, one, again, other)
+	require("beside them", false, own)
+	a.detach(other)
+	require("one agent again", false, one, again, own)
+}

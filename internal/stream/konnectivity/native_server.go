@@ -33,7 +33,9 @@ func (a *Agents) serveNative(ctx context.Context, conn *tls.Conn) {
 	defer a.Observe.Stream(MethodConnect, -1)
 	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder.String(), "protocol", ALPN)
 	err = a.keep(ctx, t, conn)
-	a.Observe.Failed(t.inbound(), -1, err)
+	if t.ready.Load() { // else the agent had a session with this server already
+		a.Observe.Failed(t.inbound(), -1, err)
+	}
 	t.end(ended("the agent's session was lost", err).Hint("its agent connects again; try again"))
 	a.Log.Info("agent gone", telemetry.AttrAgent, t.who.agent, telemetry.AttrReason, t.why().Error())
 }

@@ -107,6 +107,7 @@ type tunnel struct {
 	who      agentIdentity
 	ready    atomic.Bool // the agent knows the server
 	draining atomic.Bool
+	shared   atomic.Bool     // other agents have the same credential
 	open     atomic.Int64    // connections
 	session  carrier.Session // not nil: it carries the connections, and not the link
 	waiting  atomic.Int64    // dials of the session that have not been answered

@@ -6,6 +6,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -49,13 +50,14 @@ type Agent struct {
 	unread  *carrier.Budget                    // of all servers
 	leases  func(context.Context) (int, error) // nil: they are not counted
 	changed chan struct{}                      // a server is gone
-	service *lookup                            // nil: none; sync's alone
+	service *lookup                            // nil: none
 
 	mu      sync.Mutex
 	servers map[string]*konnectivity.Upstream // by the id of the server
 	said    int                               // servers there are, by the newest one
 	leased  int                               // by the leases
 	listed  int                               // by the endpoints of --proxy-server-service
+	found   []place                           // the endpoints
 	drained bool
 }
 
@@ -64,6 +66,11 @@ func New(o Options, d Deps) (*Agent, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o.Hosts = slices.Clone(o.Hosts)
+	for i, host := range o.Hosts { // as the reference takes an empty one
+		o.Hosts[i] = cmp.Or(host, defaultHost)
+	}
+	o.Sync = cmp.Or(o.Sync, min(syncLeast, o.SyncMost))
 	a := &Agent{Options: o, Deps: d, files: &dropin.Files{Cert: o.Cert, Key: o.Key, CA: o.CA},
 		metrics: newMetrics(d.Reg), splicer: splice.New(), changed: make(chan struct{}, 1),
 		unread: carrier.NewBudget(limit.AgentUnread), servers: map[string]*konnectivity.Upstream{}}
@@ -110,7 +117,22 @@ func (a *Agent) Run(soft, hard context.Context) error {
 	g.Go("admin", func(ctx context.Context) error {
 		return dropin.HTTP(dropin.AdminElsewhere(a.HealthPort, a.Profiles), a.Log).Serve(ctx, admin)
 	})
-	g.Do(func(ctx context.Context) { a.sync(ctx, soft, g) })
+	counted := make(chan struct{})
+	g.Do(func(ctx context.Context) {
+		a.count(ctx)
+		close(counted)
+		if a.leases != nil || a.service != nil {
+			_ = run.Every(ctx, countEvery, func() { a.count(ctx) }) // until ctx ends
+		}
+	})
+	g.Do(func(ctx context.Context) {
+		select {
+		case <-counted:
+		case <-time.After(a.Sync): // an API that does not answer holds nothing up
+		case <-ctx.Done():
+		}
+		a.sync(ctx, soft, g)
+	})
 	a.Log.Info("konnectivity agent is up", telemetry.AttrAgent, a.AgentID, "health", health.Addr().String(),
 		"admin", admin.Addr().String())
 	select {
@@ -187,13 +209,17 @@ func (a *Agent) counts() (have, want int) {
 	return have, want
 }
 
+// count asks Kubernetes how many servers there are, and where.
+func (a *Agent) count(ctx context.Context) {
+	a.countLeases(ctx)
+	a.lookAtService(ctx)
+}
+
 // sync connects to servers until soft or ctx ends.
 func (a *Agent) sync(ctx, soft context.Context, g *run.Group) {
 	d := directory{dns: net.DefaultResolver}
 	pause := a.Sync
 	for soft.Err() == nil && ctx.Err() == nil {
-		a.countLeases(ctx)
-		a.lookAtService(ctx)
 		have, want := a.counts()
 		if a.SyncForever || have < want {
 			err := a.connectOnce(ctx, g, &d)

@@ -12,8 +12,10 @@ const (
 	keepaliveDefault = 35 * time.Second
 	// keepaliveTimeout is how long a ping waits for its answer.
 	keepaliveTimeout = 10 * time.Second
-	// serviceLook is how often the endpoints of servers are listed.
-	serviceLook = 10 * time.Second
+	// syncLeast stands for --sync-interval=0.
+	syncLeast = time.Second
+	// countEvery is how often leases and endpoints of servers are listed.
+	countEvery = 10 * time.Second
 	// drainLook is how often an agent that drains looks whether it is done.
 	drainLook = 100 * time.Millisecond
 	// drainQuiet is how long an agent that drains is not used before it ends: dials arrive that servers sent before they

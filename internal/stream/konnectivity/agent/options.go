@@ -101,6 +101,8 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 	fl.BoolVar(&o.CountLeases, "count-server-leases", false, "count servers by their leases")
 	fl.StringVar(&o.LeaseNamespace, "lease-namespace", "kube-system", "namespace of leases")
 	fl.StringVar(&o.LeaseLabel, "lease-label", "k8s-app=konnectivity-server", "labels of leases")
+	fl.StringVar(&o.LeaseLabel, "lease-label-selector", "k8s-app=konnectivity-server",
+		"the same under the name in later versions; not of the reference")
 	fl.StringVar(&o.CountSource, "server-count-source", "default",
 		"which count of servers counts: default (leases if they are counted), or max of both")
 	fl.StringVar(&o.Kubeconfig, "kubeconfig", "",
@@ -127,12 +129,10 @@ func (o Options) check() error {
 			"give --agent-cert with --agent-key")
 	case o.Port <= 0 || o.Port > 65535:
 		return bad("--proxy-server-port is no port", "give one from 1 to 65535")
-	case slices.Contains(o.Hosts, ""):
-		return bad("--proxy-server-host is empty", "name the host of the server")
 	case o.Profiles.Contention && !o.Profiles.Enabled:
 		return bad("--enable-contention-profiling needs --enable-profiling", "give both, or none")
-	case o.Sync > o.SyncMost || o.Sync <= 0:
-		return bad("--sync-interval is more than --sync-interval-cap, or none", "correct one of them")
+	case o.Sync > o.SyncMost || o.Sync < 0 || o.SyncMost <= 0:
+		return bad("--sync-interval is more than --sync-interval-cap, or below 0", "correct one of them")
 	case err != nil:
 		return bad("--agent-identifiers cannot be read", "write them as host=NAME&ipv4=ADDRESS")
 	case o.CountSource != "" && o.CountSource != "default" && o.CountSource != "max":
@@ -144,7 +144,12 @@ func (o Options) check() error {
 				Hint("--agent-identifiers takes host, ipv4, ipv6, cidr and default-route")
 		}
 	}
-	if _, err = dropin.Labels(o.LeaseLabel); err == nil && o.Service != "" {
+	if o.CountLeases {
+		if _, err := dropin.Labels(o.LeaseLabel); err != nil {
+			return err
+		}
+	}
+	if o.Service != "" {
 		_, err = parseService(o.Service)
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/kube"
@@ -132,9 +131,6 @@ type lookup struct {
 	service
 	list func(context.Context) ([]kube.Endpoint, error)
 	port int
-
-	at    time.Time // of the last answer, or of its failure
-	found []place
 }
 
 // newLookup makes one; nil without --proxy-server-service.
@@ -156,30 +152,20 @@ func (a *Agent) newLookup() (*lookup, error) {
 	}}, nil
 }
 
-// look asks again once in a while; what is known stays if there is no answer.
-func (l *lookup) look(ctx context.Context, now time.Time) (err error) {
-	if l == nil || now.Sub(l.at) < serviceLook {
-		return nil
-	}
-	l.at = now
-	all, err := l.list(ctx)
-	if err == nil {
-		l.found = l.places(all, l.port)
-	}
-	return err
-}
-
-// lookAtService keeps how many servers the Service has: each endpoint is one.
+// lookAtService keeps the endpoints of the Service, each of which is a server. What is known stays if there is no answer.
 func (a *Agent) lookAtService(ctx context.Context) {
 	if a.service == nil {
 		return
 	}
-	if err := a.service.look(ctx, time.Now()); err != nil {
+	all, err := a.service.list(ctx)
+	if err != nil {
 		a.Log.Warn("the endpoints of servers cannot be read", telemetry.AttrReason, err)
+		return
 	}
+	found := a.service.places(all, a.service.port)
 	a.mu.Lock()
-	a.listed = servers(a.service.found)
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	a.found, a.listed = found, servers(found)
 }
 
 // servers counts the servers of places: one with addresses of both families is one.
@@ -193,8 +179,7 @@ func servers(all []place) int {
 
 // places are those of the Service, if there is one.
 func (a *Agent) places() []place {
-	if a.service == nil {
-		return nil
-	}
-	return a.service.found
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.found)
 }

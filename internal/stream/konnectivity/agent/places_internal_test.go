@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -185,30 +185,23 @@ func TestServicePlaces(t *testing.T) {
 	}
 }
 
-// TestLookup asks once in a while, and keeps what it knows while there is no answer.
-func TestLookup(t *testing.T) {
-	asked, answer, failed := 0, []kube.Endpoint{{Address: "10.0.0.1"}}, error(nil)
-	l := &lookup{service: service{"a", "b", ""}, port: 1, list: func(context.Context) ([]kube.Endpoint, error) {
-		asked++
-		return answer, failed
-	}}
-	now := time.Unix(1_000_000, 0)
-	step := func(after time.Duration, wantAsked int, want string) {
+// TestLookAtService keeps what is known while there is no answer.
+func TestLookAtService(t *testing.T) {
+	answer, failed := []kube.Endpoint{{Address: "10.0.0.1"}}, error(nil)
+	a := &Agent{Deps: Deps{Log: slog.New(slog.DiscardHandler)}, service: &lookup{service: service{"a", "b", ""}, port: 1,
+		list: func(context.Context) ([]kube.Endpoint, error) { return answer, failed }}}
+	step := func(want string, servers int) {
 		t.Helper()
-		now = now.Add(after)
-		err := l.look(t.Context(), now)
-		if (err != nil) != (failed != nil && wantAsked == asked && after >= serviceLook) || asked != wantAsked || fmt.Sprint(l.found) != want {
-			t.Errorf("asked %d times, %v, %v", asked, l.found, err)
+		a.lookAtService(t.Context())
+		if fmt.Sprint(a.places()) != want || a.listed != servers {
+			t.Errorf("%v, %d servers; want %s", a.places(), a.listed, want)
 		}
 	}
-	step(0, 1, "[{10.0.0.1:1 b.a.svc}]")
-	answer = nil
-	step(serviceLook/2, 1, "[{10.0.0.1:1 b.a.svc}]")
-	failed = errors.New("away")
-	step(serviceLook, 2, "[{10.0.0.1:1 b.a.svc}]")
+	step("[{10.0.0.1:1 b.a.svc}]", 1)
+	answer, failed = nil, errors.New("away")
+	step("[{10.0.0.1:1 b.a.svc}]", 1)
 	failed = nil
-	step(serviceLook, 3, "[]")
-	if err := (*lookup)(nil).look(t.Context(), now); err != nil {
-		t.Error(err)
-	}
+	step("[]", 0)
+	a.service = nil
+	step("[]", 0)
 }

@@ -40,7 +40,7 @@ func (k *leaseKeeper) run(ctx context.Context) error {
 
 func (k *leaseKeeper) keep(ctx context.Context) {
 	now := time.Now()
-	err := k.client.ApplyLease(ctx, k.LeaseNamespace, kube.Lease{Name: k.own, Labels: k.labels, Holder: k.ServerID,
+	err := k.client.PutLease(ctx, k.LeaseNamespace, kube.Lease{Name: k.own, Labels: k.labels, Holder: k.ServerID,
 		Renewed: now, Life: leaseLife})
 	if err != nil {
 		k.Log.Warn("the lease of this server is not renewed", telemetry.AttrReason, err)

@@ -36,6 +36,8 @@ const (
 	reviewEvery = 4 * time.Minute
 	// reviewDoubt is the part of it after which a token that was refused is asked about again: 30 s.
 	reviewDoubt = 8
+	// reviewRefusals in a row let an agent go: one replica of kube-apiserver may lack a key for a while.
+	reviewRefusals = 4
 	// reviewMargin is how long before its end a token is not reviewed any more: clocks differ.
 	reviewMargin = time.Minute
 	// reviewsAgain bounds these questions that are under way.

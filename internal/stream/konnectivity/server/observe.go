@@ -3,6 +3,8 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,6 +55,9 @@ func (o observer) Packet(segment konnectivity.Segment, kind konnectivity.PacketT
 }
 
 func (o observer) Failed(segment konnectivity.Segment, kind konnectivity.PacketType, err error) {
+	if errors.Is(err, io.EOF) {
+		return // it has ended in order
+	}
 	o.metrics.Errors.WithLabelValues(konnectivity.Segments()[segment], status.Code(err).String(), kind.String()).Inc()
 }
 

@@ -46,9 +46,9 @@ func nextReview(now, ends time.Time, last outcome, every time.Duration, random f
 func over(now, ends time.Time) bool { return !ends.IsZero() && !now.Before(ends.Add(-reviewMargin)) }
 
 // watch reviews the token of a connected agent until ctx or the token ends. The error is that the API server has
-// refused it twice in a row.
+// refused it reviewRefusals times in a row.
 func (r *reviewer) watch(ctx context.Context, token string) error {
-	ends, last := expiry(token), good
+	ends, last, refusals := expiry(token), good, 0
 	for {
 		wait, ok := nextReview(time.Now(), ends, last, r.every, rand.Float64())
 		if !ok || !run.Wait(ctx, wait) {
@@ -58,13 +58,16 @@ func (r *reviewer) watch(ctx context.Context, token string) error {
 		if ctx.Err() != nil || over(time.Now(), ends) {
 			return nil
 		}
-		before := last
 		last = outcomeOf(err)
 		r.count(last)
-		if last == refused {
+		switch last {
+		case good:
+			refusals = 0
+		case refused:
+			refusals++
 			r.forget(token) // or it would be good for another agent
 		}
-		if last == refused && before == refused {
+		if refusals >= reviewRefusals {
 			return fault.New(fault.CodeUnauthorized, "the token of a connected agent is not valid any more").Because(err).
 				Hint("were its pod or its account deleted? An agent with a new token connects again by itself")
 		}
