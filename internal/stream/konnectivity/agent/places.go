@@ -152,7 +152,8 @@ func (a *Agent) newLookup() (*lookup, error) {
 	}}, nil
 }
 
-// lookAtService keeps the endpoints of the Service, each of which is a server. What is known stays if there is no answer.
+// lookAtService keeps the endpoints of the Service, each of which is a server. What is known stays if there is no
+// answer.
 func (a *Agent) lookAtService(ctx context.Context) {
 	if a.service == nil {
 		return
