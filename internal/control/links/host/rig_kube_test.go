@@ -84,6 +84,13 @@ func start(t *testing.T) *world {
 		x.account(t, env, "tombolo-links", name)
 	}
 	x.account(t, env, o.Namespace, o.Name)
+	// The API server deletes a kind's objects first, which takes it a minute while it has just begun to serve them.
+	eventually(t, "the kinds are served", func() string {
+		if _, err := x.as(t, "", "", "get", "clusters.tombolo.dev,clusternodes.tombolo.dev"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	x.kube(t, "", "delete", "crd", "clusters.tombolo.dev", "clusternodes.tombolo.dev")
 	x.controller(t, filepath.Join(x.dir, o.Name))
 	x.waits(t, o.Namespace)
