@@ -35,11 +35,7 @@ func TestEngineLinkedClusters(t *testing.T) {
 		{"node to node", r.nodeToNode},
 		{"IPv6 and nodes themselves", r.familiesAndNodes},
 		{"through gateways", r.throughGateways},
-		{"IPv6 and nodes themselves, through gateways", func(t *testing.T) {
-			r.switched(masquerades, (*lab.Filter).Off) // that of a link does not know which sources are nodes
-			r.familiesAndNodesByGateways(t)
-			r.switched(masquerades, (*lab.Filter).On)
-		}},
+		{"IPv6 and nodes themselves, through gateways", r.without(masquerades, r.familiesAndNodesByGateways)},
 		{"a Service", r.service},
 		{"a gateway is killed", r.killed},
 		{"mapped ranges", r.mapped},
