@@ -5,6 +5,7 @@ package ipsectunnel
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -76,6 +77,7 @@ func TestANodeBeginsAgainAndIsCalledFirst(t *testing.T) {
 			n.start()
 			o.path(o.addrs[0], n.addrs[1])
 			time.Sleep(longestPause)
+			synctest.Wait() // until the exchange is over
 			n.path(n.addrs[1], o.addrs[0])
 			w.soon(yield + time.Second)
 			o.path(o.addrs[1], n.addrs[1])
