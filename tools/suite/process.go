@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -119,11 +122,13 @@ func (p *processes) run(c command, stdout, stderr io.Writer) error {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, stdout, stderr
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = lingering // for what has left the group and holds the output
 	if err := p.start(cmd); err != nil {
 		return err
 	}
+	// Wait comes last: it waits for all that hold the output, and what is left of the group may.
+	left := ended(cmd.Process.Pid) == nil && p.drain(cmd.Process.Pid)
 	err := cmd.Wait()
-	left := p.drain(cmd.Process.Pid)
 	p.mu.Lock()
 	p.group = 0
 	p.mu.Unlock()
@@ -132,6 +137,8 @@ func (p *processes) run(c command, stdout, stderr io.Writer) error {
 		return errInterrupted
 	case left:
 		return errors.Join(err, fmt.Errorf("%s left processes running; they were killed", c.args[0]))
+	case errors.Is(err, exec.ErrWaitDelay):
+		return fmt.Errorf("%s left processes running outside of its group, which hold its output: %w", c.args[0], err)
 	}
 	return err
 }
@@ -149,13 +156,12 @@ func (p *processes) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// drain waits until the group is empty, and kills it when it stays. It says
-// whether it had to.
+// drain waits until nothing of the group runs, and kills it when something does for long. It says whether it had to.
 func (p *processes) drain(group int) bool {
 	deadline := time.Now().Add(lingering)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for syscall.Kill(-group, 0) == nil {
+	for running(group) {
 		if p.wasInterrupted() {
 			<-tick.C // forward keeps the deadline
 			continue
@@ -165,6 +171,39 @@ func (p *processes) drain(group int) bool {
 			return true
 		}
 		<-tick.C
+	}
+	return false
+}
+
+// ended waits for the end of a child, and leaves it a zombie: nobody else gets its number until Wait.
+func ended(pid int) error {
+	const byPid = 1 // P_PID
+	for {
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, byPid, uintptr(pid), 0, syscall.WEXITED|syscall.WNOWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return nil
+		case syscall.EINTR:
+		default:
+			return errno
+		}
+	}
+}
+
+// running says whether a group has a process that is no zombie. A signal cannot tell: it reaches zombies too, and one
+// whose parent does not ask stays for as long as that.
+func running(group int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // fails for malformed patterns only
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		after := text[bytes.LastIndexByte(text, ')')+1:] // the name may hold anything
+		if fields := strings.Fields(string(after)); len(fields) > 2 && fields[0] != "Z" && fields[0] != "X" &&
+			fields[2] == strconv.Itoa(group) {
+			return true
+		}
 	}
 	return false
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,6 +146,70 @@ func TestLeftoverIsFound(t *testing.T) {
 	}})
 	if code != 1 || !strings.Contains(out, "left processes running") {
 		t.Errorf("exit %d, want 1 and the reason in\n%s", code, out)
+	}
+}
+
+// TestLeftoverThatHoldsTheOutput: it is found where the output ends with it, too.
+func TestLeftoverThatHoldsTheOutput(t *testing.T) {
+	for what, tc := range map[string]struct{ program, says string }{
+		"in the group": {"", "they were killed"},
+		"in its own":   {"setsid ", "outside of its group"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			pid := filepath.Join(t.TempDir(), "pid")
+			script := tc.program + "bash -c 'echo $$ >" + pid + "; exec sleep 60' &\n" +
+				"until [ -s " + pid + " ]; do :; done; echo said"
+			out, code := runStages(t, stage{"a", "", nil, func(s *stageRun) error {
+				return s.do(command{dir: filepath.Dir(pid), args: []string{"bash", "-c", script}, show: "bash"})
+			}})
+			if code != 1 || !strings.Contains(out, tc.says) || !strings.Contains(out, "    said\n") {
+				t.Errorf("exit %d, want 1, what it says and the reason in\n%s", code, out)
+			}
+			if tc.program == "" {
+				return // it is gone
+			}
+			text, err := os.ReadFile(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil || n < 2 { // 0 is our own group
+				t.Fatalf("its number is %q", text)
+			}
+			if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+				t.Error("it is not there:", err)
+			}
+		})
+	}
+}
+
+// TestZombieIsNoLeftover: nothing of it runs.
+func TestZombieIsNoLeftover(t *testing.T) {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	group := cmd.Process.Pid
+	if !running(group) {
+		t.Error("what waits for input does not run")
+	}
+	in.Close()
+	if err := ended(group); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(-group, 0); err != nil {
+		t.Error("there is no zombie:", err)
+	}
+	if running(group) {
+		t.Error("a zombie runs")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
