@@ -195,7 +195,8 @@ func TestQuietSinceItIsConnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer far.Close()
-	for time.Since(begun) < 50*time.Millisecond { // it waits in the queue
+	connected := time.Now()
+	for time.Since(connected) < 50*time.Millisecond { // it waits in the queue
 		far.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		far.Read(make([]byte, 1))
 	}

@@ -345,7 +345,8 @@ func TestACollectorThatAsksForAPause(t *testing.T) {
 	r.collector.Later("2")
 	if err := r.While(t.Context(), func() error {
 		r.Begin(t.Context(), "dial", "", "").End("")
-		runtest.Eventually(t, "it refuses", func() bool { return len(r.collector.Times()) == 1 })
+		// It may refuse again before the test goes on.
+		runtest.Eventually(t, "it refuses", func() bool { return len(r.collector.Times()) >= 1 })
 		r.collector.Answer(200, nil)
 		r.collector.Later("")
 		runtest.Eventually(t, "it takes the span", func() bool { return len(r.collector.Spans()) == 1 })
@@ -353,8 +354,14 @@ func TestACollectorThatAsksForAPause(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if times := r.collector.Times(); len(times) != 2 || times[1].Sub(times[0]) < 2*time.Second {
-		t.Errorf("it was asked at %v", times)
+	times := r.collector.Times()
+	for i := range len(times) - 1 {
+		if times[i+1].Sub(times[i]) < 2*time.Second {
+			t.Errorf("it was asked at %v", times)
+		}
+	}
+	if len(times) < 2 {
+		t.Errorf("it was asked at %v alone", times)
 	}
 	if !strings.Contains(r.log.String(), "a retry in 2s") {
 		t.Errorf("the log does not say so: %s", r.log.String())

@@ -5,7 +5,6 @@
 package otlptest
 
 import (
-	"crypto/tls"
 	"encoding/pem"
 	"io"
 	"net"
@@ -28,10 +27,7 @@ type Collector struct {
 	URL    string
 	CAFile string
 
-	t       testing.TB
-	address string
-	tls     *tls.Config
-	server  *httptest.Server
+	port port
 
 	mu      sync.Mutex
 	status  int
@@ -48,43 +44,30 @@ type Collector struct {
 
 // New starts one.
 func New(t testing.TB) *Collector {
-	c := &Collector{t: t, status: http.StatusOK}
-	first := httptest.NewUnstartedServer(c)
-	first.StartTLS()
-	c.server, c.address, c.tls = first, first.Listener.Addr().String(), first.TLS
-	c.URL = "https://" + c.address
+	c := &Collector{status: http.StatusOK}
+	server := httptest.NewUnstartedServer(c)
+	c.port.Listener, c.port.open = server.Listener, map[net.Conn]bool{}
+	server.Listener = &c.port
+	server.StartTLS()
+	c.URL = server.URL
 	c.CAFile = filepath.Join(t.TempDir(), "collector-ca.crt")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: first.Certificate().Raw})
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	if err := os.WriteFile(c.CAFile, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		c.Release()
-		c.Stop()
+		server.CloseClientConnections()
+		server.Close()
 	})
 	return c
 }
 
-// Stop makes it go away; connections are cut.
-func (c *Collector) Stop() {
-	if c.server != nil {
-		c.server.CloseClientConnections()
-		c.server.Close()
-		c.server = nil
-	}
-}
+// Stop makes it go away; connections are cut, and new ones are as soon as they are there.
+func (c *Collector) Stop() { c.port.stop() }
 
 // Return brings it back at the same address.
-func (c *Collector) Return() {
-	ln, err := net.Listen("tcp", c.address)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.server = httptest.NewUnstartedServer(c)
-	c.server.Listener.Close()
-	c.server.Listener, c.server.TLS = ln, &tls.Config{Certificates: c.tls.Certificates}
-	c.server.StartTLS()
-}
+func (c *Collector) Return() { c.port.back() }
 
 // Answer sets the status and the body of the answers from now on.
 func (c *Collector) Answer(status int, body []byte) {
