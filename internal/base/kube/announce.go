@@ -109,7 +109,7 @@ func (a *announcer) announce(ctx context.Context) error {
 	at := nodesPath + "/" + url.PathEscape(a.node)
 	var node nodeObject
 	err := a.client.ask(ctx, call{method: http.MethodGet, path: at, accept: asMetadata}, &node)
-	if answered(err) == http.StatusNotFound {
+	if Answered(err) == http.StatusNotFound {
 		return fault.Newf(fault.CodeNotFound, "Kubernetes has no Node %q to announce", a.node).Because(err).
 			Hint("the node's name must be that of its Node: kubectl get nodes")
 	}
@@ -131,7 +131,7 @@ func (a *announcer) announce(ctx context.Context) error {
 // in trouble refuses as well, and fields that it has already would be removed.
 func (a *announcer) put(ctx context.Context, uid string, facts member.Facts) error {
 	err := a.client.PutMember(ctx, a.node, uid, facts, a.lease)
-	switch answered(err) {
+	switch Answered(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusInternalServerError:
 	default:
 		a.refused = 0
@@ -218,7 +218,7 @@ func (a *announcer) leave(ctx context.Context) error {
 	at := nodesPath + "/" + url.PathEscape(a.node)
 	var node nodeObject
 	err := a.client.ask(ctx, call{method: http.MethodGet, path: at, accept: asMetadata}, &node)
-	if answered(err) == http.StatusNotFound {
+	if Answered(err) == http.StatusNotFound {
 		return gone // the annotations went with the Node
 	}
 	change := map[string]*string{}
@@ -271,7 +271,7 @@ func (c *Client) PutMember(ctx context.Context, node, uid string, facts member.F
 // DeleteMember removes the Member object of a node, if there is one.
 func (c *Client) DeleteMember(ctx context.Context, node string) error {
 	err := c.ask(ctx, call{method: http.MethodDelete, path: membersPath + "/" + url.PathEscape(node)}, nil)
-	if answered(err) == http.StatusNotFound {
+	if Answered(err) == http.StatusNotFound {
 		return nil
 	}
 	return err

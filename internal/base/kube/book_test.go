@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		err := refusal(call{method: "GET", path: "/x"}, status, "a\nb\x1b[2J"+strings.Repeat("ü", kubeMessage))
 		var f *fault.Fault
-		if !errors.As(err, &f) || f.Code != code || answered(err) != status || f.Next == "" {
+		if !errors.As(err, &f) || f.Code != code || Answered(err) != status || f.Next == "" {
 			t.Errorf("%d: %v", status, err)
 		}
 		if text := f.Explain(); strings.ContainsAny(text, "\n\x1b") || len(text) > 2*kubeMessage || strings.ContainsRune(text, '\uFFFD') {

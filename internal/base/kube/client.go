@@ -80,8 +80,8 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.reason }
 
-// answered returns the HTTP status of an error; 0 if there was no answer.
-func answered(err error) int {
+// Answered returns the HTTP status of an error; 0 if there was no answer.
+func Answered(err error) int {
 	var e *answerError
 	if errors.As(err, &e) {
 		return e.status

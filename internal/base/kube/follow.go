@@ -77,7 +77,7 @@ func (f *follower) turn(ctx context.Context, version *string) error {
 	}
 	lasts := kubeWatch + time.Duration(f.random()*float64(kubeWatch))
 	next, err := f.client.watch(ctx, f.what, *version, lasts, f.event)
-	if *version = next; answered(err) == http.StatusGone {
+	if *version = next; Answered(err) == http.StatusGone {
 		*version = ""
 	}
 	return err
@@ -183,7 +183,7 @@ func (f *follower) mistake(name string, err error) {
 
 // report notes how a turn ended, and logs a failure once.
 func (f *follower) report(err error) {
-	if err == nil || answered(err) == http.StatusGone || errors.Is(err, errPartial) {
+	if err == nil || Answered(err) == http.StatusGone || errors.Is(err, errPartial) {
 		return
 	}
 	x := fault.From(err)

@@ -68,7 +68,7 @@ func (g *guard) look(ctx context.Context) (lack, err error) {
 		into any
 	}{{"validatingadmissionpolicies", &policy}, {"validatingadmissionpolicybindings", &binding}} {
 		err := g.client.ask(ctx, call{method: http.MethodGet, path: admission + part.kind + "/" + policyName}, part.into)
-		switch answered(err) {
+		switch Answered(err) {
 		case http.StatusNotFound:
 			return unguarded("the API server has no " + part.kind + "/" + policyName), nil
 		case http.StatusForbidden:

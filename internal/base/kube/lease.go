@@ -72,7 +72,7 @@ func (c *Client) PutLease(ctx context.Context, namespace string, l Lease) error 
 	err := c.ask(ctx, call{method: http.MethodGet, path: at}, &have)
 	put := call{method: http.MethodPut, path: at, kind: asJSON}
 	switch {
-	case answered(err) == http.StatusNotFound:
+	case Answered(err) == http.StatusNotFound:
 		have = map[string]any{"apiVersion": leaseVersion, "kind": "Lease",
 			"metadata": map[string]any{"name": l.Name, "namespace": namespace}}
 		put.method, put.path = http.MethodPost, path

@@ -73,7 +73,7 @@ func (c *Client) list(ctx context.Context, what collection, now func() time.Time
 		case errors.As(err, &big) && size > 1:
 			size /= 2
 			continue
-		case answered(err) == http.StatusGone && next != "":
+		case Answered(err) == http.StatusGone && next != "":
 			return listing{}, fmt.Errorf("%w: %w", errPartial, err)
 		case err != nil:
 			return listing{}, err

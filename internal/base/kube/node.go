@@ -88,7 +88,7 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 		return o.poll(ctx)
 	}
 	page, err := o.client.page(ctx, what, 1, "")
-	if answered(err) == http.StatusForbidden {
+	if Answered(err) == http.StatusForbidden {
 		pause, err := o.poll(ctx)
 		if err == nil { // an API server that has just started refuses everything for a moment
 			o.denied = o.clock()
@@ -106,7 +106,7 @@ func (o *ownNode) turn(ctx context.Context) (time.Duration, error) {
 	o.say(n)
 	lasts := kubeWatch + time.Duration(o.random()*float64(kubeWatch))
 	_, err = o.client.watch(ctx, what, page.Metadata.ResourceVersion, lasts, o.event)
-	if answered(err) == http.StatusGone {
+	if Answered(err) == http.StatusGone {
 		err = nil // the next turn lists again
 	}
 	return kubeRetryFirst, err
@@ -118,7 +118,7 @@ func (o *ownNode) poll(ctx context.Context) (time.Duration, error) {
 	err := o.client.ask(ctx, call{method: http.MethodGet, path: nodesPath + "/" + url.PathEscape(o.node)}, &raw)
 	n := Node{}
 	switch {
-	case answered(err) == http.StatusNotFound:
+	case Answered(err) == http.StatusNotFound:
 	case err != nil:
 		return 0, err
 	default:

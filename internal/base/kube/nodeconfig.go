@@ -26,7 +26,7 @@ type Planned struct {
 func (c *Client) PutNodeConfig(ctx context.Context, name, node string, spec v1alpha1.NodeConfigSpec) (Planned, error) {
 	var of nodeObject
 	err := c.ask(ctx, call{method: http.MethodGet, path: nodesPath + "/" + url.PathEscape(node), accept: asMetadata}, &of)
-	if answered(err) == http.StatusNotFound {
+	if Answered(err) == http.StatusNotFound {
 		return Planned{}, fault.Newf(fault.CodeNotFound, "Kubernetes has no Node %q whose plan could be written", node).
 			Because(err).Hint("the node's name must be that of its Node: kubectl get nodes")
 	}
@@ -68,7 +68,7 @@ func (c *Client) applyNodeConfig(ctx context.Context, name, sub string, body map
 // DeleteNodeConfig removes the NodeConfig of a node, if there is one, or the kind.
 func (c *Client) DeleteNodeConfig(ctx context.Context, name string) error {
 	err := c.ask(ctx, call{method: http.MethodDelete, path: nodeConfigsPath + "/" + url.PathEscape(name)}, nil)
-	if answered(err) == http.StatusNotFound {
+	if Answered(err) == http.StatusNotFound {
 		return nil
 	}
 	return err

@@ -79,7 +79,7 @@ func (o *Objects) Run(ctx context.Context, to Receiver) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if x := fault.From(err); x != nil && answered(err) != http.StatusGone && !errors.Is(err, errPartial) {
+		if x := fault.From(err); x != nil && Answered(err) != http.StatusGone && !errors.Is(err, errPartial) {
 			to.Away(err)
 			if x.Code != told {
 				o.log.Warn("Kubernetes cannot be read", telemetry.AttrCode, x.Code, telemetry.AttrReason, x.Explain())
@@ -131,7 +131,7 @@ func (o *Objects) turn(ctx context.Context, version *string, to Receiver, met fu
 			to.One(name, raw)
 		}
 	})
-	if *version = next; answered(err) == http.StatusGone {
+	if *version = next; Answered(err) == http.StatusGone {
 		*version = ""
 	}
 	return err

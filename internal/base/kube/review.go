@@ -5,7 +5,9 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
@@ -55,15 +57,26 @@ func (c *Client) ReviewToken(ctx context.Context, token, audience string) (Revie
 	if err != nil {
 		return Review{}, err
 	}
-	if !got.Status.Authenticated {
+	return got.judge(audience)
+}
+
+// judge reads an answer. Whoever asks about an audience has to check that it is named again: an API server that knows
+// no audiences names none, and finds a token good that was made for itself, and which any pod can have sent to anybody.
+func (r tokenReview) judge(audience string) (Review, error) {
+	if !r.Status.Authenticated {
 		f := fault.New(fault.CodeUnauthorized, "the token is not valid").Hint("is it for this cluster and audience?")
-		if got.Status.Error != "" {
-			f.Whyf("the API server says: %s", shown(got.Status.Error))
+		if r.Status.Error != "" {
+			f.Whyf("the API server says: %s", shown(r.Status.Error))
 		}
 		return Review{}, f
 	}
-	out := Review{User: got.Status.User.Username}
-	if nodes := got.Status.User.Extra[extraNode]; len(nodes) == 1 {
+	if !slices.Contains(r.Status.Audiences, audience) {
+		return Review{}, fault.New(fault.CodeUnauthorized, "the token is for another audience").
+			Whyf("%s is asked for, and the API server names %s", audience, shown(fmt.Sprintf("%q", r.Status.Audiences))).
+			Hint("have the token made for that audience; an API server that names none does not know audiences: update it")
+	}
+	out := Review{User: r.Status.User.Username}
+	if nodes := r.Status.User.Extra[extraNode]; len(nodes) == 1 {
 		out.Node = nodes[0]
 	}
 	return out, nil
