@@ -61,10 +61,10 @@ const (
 	// is paid for within a second, while nobody else waits.
 	RateLeast = 64 << 10
 	// StreamCost is the same for an idle stream with its caller's connection: the
-	// stream, two goroutines, buffers of gRPC.
+	// stream and three goroutines.
 	StreamCost = 16 << 10
-	// CallerCost is what a caller's connection without a stream takes: the two buffers
-	// that gRPC gives each.
+	// CallerCost is what a caller's connection without a stream may take: buffers of a
+	// frame that is not whole, and answers that it does not read.
 	CallerCost = 64 << 10
 	// SessionSecret is the length of the secret that ties further connections to
 	// a session: it cannot be guessed, and it is checked beside a certificate.
