@@ -20,6 +20,7 @@ type KonnectivityServer struct {
 	LeaseLists            *prometheus.CounterVec   // http_status_code, reason
 	LeaseListSeconds      *prometheus.HistogramVec // http_status_code
 	Reviews               *prometheus.CounterVec   // outcome; ours
+	Refused               *prometheus.CounterVec   // code; ours
 }
 
 // KonnectivityAgent are those of its agent.
@@ -108,6 +109,8 @@ func NewKonnectivityServer(reg prometheus.Registerer, segments, kinds []string, 
 			"Latency of lease list calls by the garbage collection controller in seconds.", nil, "http_status_code"),
 		Reviews: f.counterVec("tombolo_konnectivity_token_reviews_total",
 			"Reviews of the tokens of connected agents, by outcome.", "outcome"),
+		Refused: f.counterVec("tombolo_konnectivity_refused_agents_total",
+			"Agents that were refused when they connected, by fault code.", "code"),
 	}
 	for _, method := range []string{"Proxy", "Connect"} {
 		m.Streams.WithLabelValues(method)
