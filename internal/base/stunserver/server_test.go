@@ -71,10 +71,12 @@ func socket(t *testing.T, on string) *net.UDPConn {
 	return conn
 }
 
-// ask sends until something comes, and gives it and its sender.
-func ask(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) (nat.Message, netip.AddrPort, int) {
+// ask sends a question until its answer comes, and gives it and its sender. A question that was sent twice may have two
+// answers: those to earlier ones are passed over, and so each has an ID of its own.
+func ask(t *testing.T, conn *net.UDPConn, id nat.ID, wish nat.Wish, to netip.AddrPort,
+) (nat.Message, netip.AddrPort, int) {
 	t.Helper()
-	b, from := exchange(t, conn, packet, to)
+	b, from := exchange(t, conn, nat.Request(id, wish), to, another(id))
 	m, err := nat.Parse(b)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,20 @@ func ask(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) (nat
 	return m, from, len(b)
 }
 
-func exchange(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort) ([]byte, netip.AddrPort) {
+// another tells the answers to other questions than that with an ID.
+func another(id nat.ID) func([]byte) bool {
+	return func(b []byte) bool {
+		m, err := nat.Parse(bytes.TrimPrefix(b, []byte(nat.Marker)))
+		return err == nil && m.ID != id
+	}
+}
+
+// nothing passes over nothing.
+func nothing([]byte) bool { return false }
+
+// exchange sends until something comes that is not passed over, and gives it and its sender.
+func exchange(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort, over func([]byte) bool,
+) ([]byte, netip.AddrPort) {
 	t.Helper()
 	b := make([]byte, 2000)
 	for range 50 {
@@ -91,6 +106,9 @@ func exchange(t *testing.T, conn *net.UDPConn, packet []byte, to netip.AddrPort)
 		}
 		conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		n, from, err := conn.ReadFromUDPAddrPort(b)
+		for err == nil && over(b[:n]) {
+			n, from, err = conn.ReadFromUDPAddrPort(b)
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
@@ -112,14 +130,15 @@ func TestCallersOfESPInUDP(t *testing.T) {
 		if wish == nat.WishOtherPort {
 			by = at[1]
 		}
-		asked := append([]byte(nat.Marker), nat.Request(nat.ID{byte(wish)}, wish)...)
-		b, from := exchange(t, conn, asked, at[0])
+		id := nat.ID{byte(wish)}
+		b, from := exchange(t, conn, append([]byte(nat.Marker), nat.Request(id, wish)...), at[0], another(id))
 		text, marked := bytes.CutPrefix(b, []byte(nat.Marker))
 		got, err := nat.Parse(text)
-		if err != nil || !marked || got.Mapped != local(conn) || got.ID != (nat.ID{byte(wish)}) || from != by {
+		if err != nil || !marked || got.Mapped != local(conn) || got.ID != id || from != by {
 			t.Errorf("wish %d: %+v from %v, with its marker %v, %v", wish, got, from, marked, err)
 		}
 	}
+	conn = socket(t, "127.0.0.1:0") // nothing comes late to it
 	long := append([]byte(nat.Marker), make([]byte, limit.STUNMessage+1)...)
 	for _, junk := range [][]byte{[]byte(nat.Marker), long, append([]byte(nat.Marker+nat.Marker), nat.Request(nat.ID{}, 0)...)} {
 		if _, err := conn.WriteToUDPAddrPort(junk, at[0]); err != nil {
@@ -127,7 +146,7 @@ func TestCallersOfESPInUDP(t *testing.T) {
 		}
 	}
 	asked := append([]byte(nat.Marker), nat.Request(nat.ID{77}, nat.WishNothing)...)
-	if b, _ := exchange(t, conn, asked, at[0]); !bytes.Contains(b, []byte{77}) {
+	if b, _ := exchange(t, conn, asked, at[0], nothing); !bytes.Contains(b, []byte{77}) {
 		t.Errorf("junk was answered: %x", b)
 	}
 }
@@ -148,14 +167,14 @@ func TestCallersLearnWhereTheyComeFrom(t *testing.T) {
 				}
 				conn := socket(t, caller)
 				m, at := serve(t, Config{Listen: listen, Second: Off}, on)
-				got, from, n := ask(t, conn, nat.Request(nat.ID{1}, nat.WishNothing), at[0])
+				got, from, n := ask(t, conn, nat.ID{1}, nat.WishNothing, at[0])
 				if got.Mapped != local(conn) || got.ID != (nat.ID{1}) || got.Other.IsValid() || from != at[0] {
 					t.Errorf("%+v from %v, want %v from %v", got, from, local(conn), at[0])
 				}
 				if n > 44 {
 					t.Errorf("the answer has %d bytes", n)
 				}
-				ask(t, conn, nat.Request(nat.ID{2}, nat.WishNothing), at[0]) // the first is counted by then
+				ask(t, conn, nat.ID{2}, nat.WishNothing, at[0]) // the first is counted by then
 				if v := count(t, m.metrics.Answers.WithLabelValues(family(at[0].Addr()))); v < 1 {
 					t.Errorf("%v answers are counted", v)
 				}
@@ -168,20 +187,22 @@ func TestTheOtherPort(t *testing.T) {
 	conn := socket(t, "127.0.0.1:0")
 	_, at := serve(t, Config{Listen: "127.0.0.1:0", Second: "127.0.0.1:0"}, "127.0.0.1")
 	for i := range at {
-		got, from, _ := ask(t, conn, nat.Request(nat.ID{1}, nat.WishOther), at[i])
+		got, from, _ := ask(t, conn, nat.ID{1, byte(i)}, nat.WishOther, at[i])
 		if got.Other != at[1-i] || from != at[i] {
 			t.Errorf("%+v from %v, want %v as the other", got, from, at[1-i])
 		}
-		got, from, _ = ask(t, conn, nat.Request(nat.ID{2}, nat.WishOtherPort), at[i])
+		got, from, _ = ask(t, conn, nat.ID{2, byte(i)}, nat.WishOtherPort, at[i])
 		if from != at[1-i] || got.Mapped != local(conn) {
 			t.Errorf("%+v from %v, want %v", got, from, at[1-i])
 		}
 	}
 	_, alone := serve(t, Config{Listen: "127.0.0.1:0"}, "127.0.0.1")
-	if got, _, _ := ask(t, conn, nat.Request(nat.ID{3}, nat.WishOtherPort), alone[0]); got.Class != nat.ClassFailure || got.Code != 420 {
+	got, _, _ := ask(t, conn, nat.ID{3}, nat.WishOtherPort, alone[0])
+	if got.Class != nat.ClassFailure || got.Code != 420 {
 		t.Errorf("a server with one port answers %+v", got)
 	}
-	if got, _, _ := ask(t, conn, nat.Request(nat.ID{4}, nat.WishOther), alone[0]); got.Class != nat.ClassSuccess || got.Other.IsValid() {
+	got, _, _ = ask(t, conn, nat.ID{4}, nat.WishOther, alone[0])
+	if got.Class != nat.ClassSuccess || got.Other.IsValid() {
 		t.Errorf("a server with one port answers %+v", got)
 	}
 }
@@ -200,8 +221,9 @@ func TestWhatIsNoQuestionHasNoAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, _, _ := ask(t, conn, nat.Request(nat.ID{7}, nat.WishNothing), at[0]); got.ID != (nat.ID{7}) {
-		t.Errorf("the first answer is to %v", got.ID)
+	b, _ := exchange(t, conn, nat.Request(nat.ID{7}, nat.WishNothing), at[0], nothing)
+	if got, err := nat.Parse(b); err != nil || got.ID != (nat.ID{7}) {
+		t.Errorf("the first answer is to %v, %v", got.ID, err)
 	}
 	if v := count(t, m.metrics.Dropped.WithLabelValues(dropMalformed)); int(v) != len(bad) {
 		t.Errorf("%v are counted as malformed", v)
