@@ -69,11 +69,11 @@ func tcp(host *network.Host) dialer {
 }
 
 func askConnect(ctx context.Context, conn net.Conn, hostport string) error {
-	// The context ends a read that waits for the hub's answer.
+	// The context ends a write that the hub does not take, and a read that waits for its answer.
 	stop := run.OnDone(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", hostport, hostport); err != nil {
-		return fmt.Errorf("asking the hub for %s: %w", hostport, err)
+		return fmt.Errorf("asking the hub for %s: %w", hostport, errors.Join(context.Cause(ctx), err))
 	}
 	reader := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})

@@ -141,4 +141,10 @@ func TestThroughHub(t *testing.T) {
 	if _, err := hubThatSays(t, "")(short, "10.0.0.1:80"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a hub that does not answer: %v, want the context's error", err)
 	}
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	if err := askConnect(short, near, "10.0.0.1:80"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a hub that does not read: %v, want the context's error", err)
+	}
 }

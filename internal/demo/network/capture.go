@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +26,10 @@ const (
 // listener on the wire does.
 type Capture struct {
 	file *os.File
+	conn syscall.RawConn // of file
 
 	mu      sync.Mutex
+	buffer  []byte
 	packets [][]byte
 	kept    int
 	count   int
@@ -40,7 +43,7 @@ func (h *Host) Capture(link string) (*Capture, error) {
 		return nil, fmt.Errorf("finding %s of %s: %w", link, h.name, err)
 	}
 	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	c := &Capture{}
+	c := &Capture{buffer: make([]byte, maxPacket+14)}        // and the Ethernet header
 	err = h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -52,7 +55,8 @@ func (h *Host) Capture(link string) (*Capture, error) {
 			return errors.Join(err, unix.Close(fd))
 		}
 		c.file = os.NewFile(uintptr(fd), "capture of "+link)
-		return nil
+		c.conn, err = c.file.SyscallConn()
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s of %s: %w", link, h.name, err)
@@ -62,30 +66,37 @@ func (h *Host) Capture(link string) (*Capture, error) {
 	return c, nil
 }
 
+// read takes packets as they come, until the capture is closed.
 func (c *Capture) read() {
-	buffer := make([]byte, maxPacket+14) // and the Ethernet header
+	_ = c.conn.Read(func(fd uintptr) bool { // ends with an error when the capture is closed
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.takeLocked(fd)
+		return false // wait for more
+	})
+}
+
+// takeLocked takes what the kernel has for the capture now.
+func (c *Capture) takeLocked(fd uintptr) {
 	for {
-		n, err := c.file.Read(buffer)
-		if errors.Is(err, os.ErrClosed) {
+		n, err := unix.Read(int(fd), c.buffer)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // the latter is reported once
+			continue
+		case err != nil: // EAGAIN: there is no more
 			return
 		}
-		if err != nil {
-			continue // the link went down: reported once
-		}
-		c.mu.Lock()
 		c.count++
 		if c.kept+n <= captureMost {
 			c.kept += n
-			c.packets = append(c.packets, bytes.Clone(buffer[:n]))
+			c.packets = append(c.packets, bytes.Clone(c.buffer[:n]))
 		} else {
 			c.missed++
 		}
-		c.mu.Unlock()
 	}
 }
 
-// Packets returns how many there were so far, as soon as they are read: what has
-// arrived on the other side is in the capture a moment later.
+// Packets returns how many were read so far: what has arrived on the other side is among them a moment later.
 func (c *Capture) Packets() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,17 +108,14 @@ func (c *Capture) With(word []byte) (int, error) {
 	return c.Count(func(packet []byte) bool { return bytes.Contains(packet, word) })
 }
 
-// Count returns how many packets, from the Ethernet header on, are such as is said. It is an
-// error when some were missed: nothing can be said then of what is not there.
+// Count returns how many packets, from the Ethernet header on, are such as is said; what has arrived on the other side
+// is among them. It is an error when some were missed: nothing can be said then of what is not there.
 func (c *Capture) Count(such func(packet []byte) bool) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn, err := c.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	var statErr error
-	if err := conn.Control(func(fd uintptr) {
+	if err := c.conn.Control(func(fd uintptr) {
+		c.takeLocked(fd)
 		var stats *unix.TpacketStats
 		if stats, statErr = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); statErr == nil {
 			c.missed += stats.Drops // reading sets it back
