@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 )
@@ -66,37 +67,29 @@ func ParseIdentifiers(text string) (Identifiers, error) {
 			out.Ranges = append(out.Ranges, p.Masked())
 		}
 	}
+	if n := len(out.Hosts) + len(out.Ranges); n > mostNear {
+		return Identifiers{}, fault.New(fault.CodeRequest, "the agent has too many identifiers").
+			Whyf("they name %d hosts and ranges, and at most %d are kept", n, mostNear).
+			Hint("give the agent wider ranges, or run one agent for each node")
+	}
 	if is, err := strconv.ParseBool(values.Get("default-route")); err == nil {
 		out.DefaultRoute = is
 	}
 	return out, nil
 }
 
-// fits says how well an agent suits a host by a strategy; below 0: not at all.
-func (i Identifiers) fits(s Strategy, host string) int {
+// fits says whether an agent suits a host by a strategy.
+func (i Identifiers) fits(s Strategy, host string) bool {
 	switch s {
-	case ByDefault:
-		return 0
 	case ByDefaultRoute:
-		if i.DefaultRoute {
-			return 0
-		}
+		return i.DefaultRoute
 	case ByDestHost:
-		if slices.Contains(i.Hosts, host) {
-			return 0
-		}
+		return slices.Contains(i.Hosts, host)
 	case ByDestCIDR:
-		best := -1
-		if addr, err := netip.ParseAddr(host); err == nil {
-			for _, r := range i.Ranges {
-				if r.Contains(addr.Unmap()) {
-					best = max(best, r.Bits())
-				}
-			}
-		}
-		return best
+		addr, err := netip.ParseAddr(host)
+		return err == nil && slices.ContainsFunc(i.Ranges, func(r netip.Prefix) bool { return r.Contains(addr.Unmap()) })
 	}
-	return -1
+	return true
 }
 
 // serves says whether an agent can be chosen by a strategy for some host.
@@ -114,8 +107,6 @@ func (i Identifiers) serves(s Strategy) bool {
 
 // tunnelFacts are what a choice knows of a tunnel.
 type tunnelFacts struct {
-	agent    string
-	near     Identifiers
 	draining bool
 	native   bool // it is a session of ours
 	settled  bool // its agent keeps it
@@ -138,38 +129,29 @@ func (t tunnelFacts) stands(older tunnelFacts) bool {
 	return t.settled
 }
 
-// choose picks the tunnel for a host by the first strategy that has one, the index in all,
-// which is in the order of arrival. One that drains is the last resort. random is below n.
-func choose(order []Strategy, all []tunnelFacts, host string, random func(n int) int) (int, bool) {
-	for _, s := range order {
-		own := map[string]int{} // the tunnel that stands for an agent
-		for i, t := range all {
-			if t.near.fits(s, host) < 0 {
-				continue
-			}
-			if older, ok := own[t.agent]; !ok || t.stands(all[older]) {
-				own[t.agent] = i
-			}
+// standing is the tunnel of an agent, of those that suit a host, through which it is dialled. They are in the order of
+// their arrival.
+func standing(all []*tunnel, s Strategy, host string, now time.Time) (chosen *tunnel) {
+	var of tunnelFacts
+	for _, t := range all {
+		if !t.ready.Load() || !t.who.near.fits(s, host) {
+			continue
 		}
-		best, rank := []int(nil), [2]int{-1, -1}
-		for i, t := range all {
-			if mine, ok := own[t.agent]; !ok || mine != i {
-				continue
-			}
-			r := [2]int{1, t.near.fits(s, host)}
-			if t.draining {
-				r[0] = 0
-			}
-			switch slices.Compare(r[:], rank[:]) {
-			case 1:
-				best, rank = []int{i}, r
-			case 0:
-				best = append(best, i)
-			}
-		}
-		if len(best) > 0 {
-			return best[random(len(best))], true
+		facts := tunnelFacts{draining: t.draining.Load(), native: t.session != nil,
+			settled: t.session != nil || now.Sub(t.since) >= settles, shared: t.shared.Load()}
+		if chosen == nil || facts.stands(of) {
+			chosen, of = t, facts
 		}
 	}
-	return 0, false
+	return chosen
+}
+
+// chooseLocked picks the tunnel for a host, by the first strategy that has an agent for it. random is below n.
+func (a *Agents) chooseLocked(host string, now time.Time, random func(n int) int) *tunnel {
+	for _, s := range a.Strategies {
+		if best := a.near.find(s, host); len(best) > 0 {
+			return standing(a.ids[best[random(len(best))]], s, host, now)
+		}
+	}
+	return nil
 }

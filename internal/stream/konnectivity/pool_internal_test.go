@@ -13,6 +13,8 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/splice"
 )
 
 // TestPool gives what was asked for, and keeps only what it can give again.
@@ -58,7 +60,7 @@ func (c *counting) Put(b *[]byte) {
 	c.BufferPool.Put(b)
 }
 
-// TestAnIdleConnectionHasNoBuffer reads as gRPC does.
+// TestAnIdleConnectionHasNoBuffer reads as a frontend does.
 func TestAnIdleConnectionHasNoBuffer(t *testing.T) {
 	path := filepath.Join(runtest.Dir(t), "s")
 	ln, err := net.Listen("unix", path)
@@ -83,10 +85,15 @@ func TestAnIdleConnectionHasNoBuffer(t *testing.T) {
 		err  error
 	}
 	got := make(chan result, 2)
+	patient, ok := splice.Net(conn.(*boundedConn).Below()).(carrier.Patient)
+	if !ok {
+		t.Fatal("it cannot be read without a buffer")
+	}
 	go func() {
 		for range 2 {
-			b, n, err := conn.(*boundedConn).ReadOnReady(32<<10, pool)
-			if b == nil {
+			var b *[]byte
+			n, err := patient.ReadWhenReady(func() []byte { b = pool.Get(32 << 10); return *b }, func() { pool.Put(b) })
+			if n == 0 {
 				got <- result{err: err}
 				continue
 			}
