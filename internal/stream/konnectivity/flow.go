@@ -18,7 +18,7 @@ import (
 )
 
 // flow is one connection on a link, a carrier.Stream. What the peer sends waits in a queue
-// of at most konnectivityQueue bytes; a flow that does not take it is reset, because the
+// of at most konnectivityQueue bytes; a flow that takes too little of it is reset, because the
 // wire has no way to make the peer wait, and the other flows must not.
 //
 //	open ── CloseWrite, Excuse, Close, Reset ──► closing ── the peer's close ──► forgotten
@@ -30,11 +30,13 @@ type flow struct {
 	id             int64
 	target         string
 	readable, room chan struct{} // signals for one reader, and for receive
+	behind         time.Duration // receive's own: its reader's pace
 
 	mu       sync.Mutex
 	queue    []*packet
-	offset   int // bytes of the first one that were read
-	held     int // bytes, with queueEntry for each packet
+	offset   int   // bytes of the first one that were read
+	held     int   // bytes, with queueEntry for each packet
+	took     int64 // bytes since the tunnel has last waited, counted alike
 	unread   atomic.Int64
 	tally    atomic.Pointer[atomic.Int64] // counts unread too, once there is one
 	end      error
@@ -71,29 +73,37 @@ func signal(c chan struct{}) {
 	}
 }
 
-// deliver takes a packet of the peer. It waits for room, at most konnectivityPatience.
+// deliver takes a packet of the peer. It waits for room, as long as the pace of the flow's reader is worth it.
 func (f *flow) deliver(p *packet) {
 	if f.offer(p) {
 		return
 	}
 	f.link.observe.Waits(f.link.inbound(), +1)
 	defer f.link.observe.Waits(f.link.inbound(), -1)
-	patience := time.NewTimer(konnectivityPatience)
-	defer patience.Stop()
+	begin := time.Now()
+	left := f.lags(0, begin)
+	timer := time.NewTimer(min(left, konnectivityTick))
+	defer timer.Stop()
 	for {
 		select {
 		case <-f.room:
-			if f.offer(p) {
-				return
-			}
+		case <-timer.C:
 		case <-f.link.done:
 			p.free()
 			return
-		case <-patience.C:
+		}
+		now := time.Now()
+		left = f.lags(now.Sub(begin), now)
+		begin = now
+		switch {
+		case f.offer(p):
+			return
+		case left <= 0:
 			p.free()
 			f.overflow()
 			return
 		}
+		timer.Reset(min(left, konnectivityTick))
 	}
 }
 
@@ -120,7 +130,8 @@ func (f *flow) offer(p *packet) bool {
 // overflow resets a flow that takes too little. Its ends may learn no more than that it has ended: the log says why.
 func (f *flow) overflow() {
 	why := fault.New(fault.CodeLimit, "the connection was reset").
-		Whyf("%d bytes for it were not taken, and no more were within %v", konnectivityQueue, konnectivityPatience).
+		Whyf("%d bytes for it were not taken, and its reader is %v behind %d bytes a second", konnectivityQueue,
+			f.behind.Round(time.Millisecond), konnectivityPace).
 		Hint("konnectivity's wire cannot make one connection wait; read faster, or send less at a time")
 	f.mu.Lock()
 	f.dropLocked()
@@ -221,6 +232,7 @@ func (f *flow) popLocked() *packet {
 	f.queue = f.queue[1:]
 	f.offset = 0
 	f.held -= p.held()
+	f.took += int64(p.held())
 	if len(f.queue) == 0 {
 		f.queue = nil
 	}

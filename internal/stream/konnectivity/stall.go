@@ -10,9 +10,9 @@ import (
 )
 
 // stall charges a target's stream with the window of its caller while the target
-// takes nothing: gRPC fills the window behind the packet in hand, and tells nobody
-// how far. It is limit.KonnectivityWindow whatever the caller has sent, from
-// konnectivityStall on: what is taken at once costs nobody anything.
+// takes nothing: it fills behind the packet in hand. It is limit.KonnectivityWindow
+// whatever the caller has sent, from konnectivityStall on: what is taken at once costs
+// nobody anything.
 //
 //	          begin              the timer
 //	taken ─────────────► waits ─────────────► charged
