@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,6 +45,8 @@ type AgentsOptions struct {
 	// Watch, if not nil, judges the token of an agent while it is connected, until ctx ends or nothing more can be
 	// said. An error is why the agent is let go.
 	Watch func(ctx context.Context, token string) error
+	// Refused, if not nil, counts an agent that was refused.
+	Refused func(fault.Code)
 }
 
 // Agents serves the reference's agents, and dials through them.
@@ -53,7 +54,10 @@ type Agents struct {
 	AgentsOptions
 
 	mu      sync.Mutex
-	tunnels []*tunnel // in the order of arrival
+	tunnels []*tunnel            // in the order of arrival
+	ids     map[string][]*tunnel // those of an agent id, in the same order
+	holders map[Holder]*holding
+	near    nearby // of tunnels that are ready
 }
 
 // NewAgents makes it.
@@ -65,7 +69,8 @@ func NewAgents(o AgentsOptions) *Agents {
 		o.Budget = carrier.NewBudget(limit.ClusterUnread)
 	}
 	o.Dial = cmp.Or(o.Dial, limit.Dial)
-	return &Agents{AgentsOptions: o}
+	return &Agents{AgentsOptions: o, ids: map[string][]*tunnel{}, holders: map[Holder]*holding{},
+		near: newNearby(o.Strategies)}
 }
 
 // Serve accepts agents on ln until ctx ends; it owns ln.
@@ -80,7 +85,8 @@ func (a *Agents) Serve(ctx context.Context, ln net.Listener) error {
 		grpc.MaxHeaderListSize(limit.RequestHeader),
 		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
 		grpc.MaxConcurrentStreams(linkStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: a.Keepalive, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: a.Keepalive, Timeout: keepaliveTimeout,
+			MaxConnectionIdle: silentAgent}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	}
@@ -129,7 +135,7 @@ func (a *Agents) connect(s grpc.ServerStream, g *run.Group) error {
 		return err
 	}
 	a.Log.Info("agent connected", telemetry.AttrAgent, who.agent, "holder", who.holder.String())
-	t.ready.Store(true)
+	a.arrived(t)
 	// RecvMsg returns at the latest when this handler has, so that receive outlives it by a moment.
 	g.Do(func(context.Context) { t.receive(t.handle) })
 	g.Do(t.sendControls)
@@ -165,6 +171,9 @@ func (a *Agents) watch(ctx context.Context, t *tunnel) {
 // refused notes that an agent was.
 func (a *Agents) refused(who agentIdentity, err error) *fault.Fault {
 	f := fault.From(err)
+	if a.Refused != nil { // first: whoever reads the log finds it counted
+		a.Refused(f.Code)
+	}
 	a.Log.Warn("an agent was refused", telemetry.AttrAgent, who.agent, telemetry.AttrCode, f.Code,
 		telemetry.AttrReason, f.Error())
 	return f
@@ -173,45 +182,6 @@ func (a *Agents) refused(who agentIdentity, err error) *fault.Fault {
 // head is what the server says about itself.
 func (a *Agents) head() metadata.MD {
 	return metadata.Pairs(headServerID, a.ServerID, headServerCount, strconv.Itoa(max(a.Count(), 1)))
-}
-
-// attach adds the tunnel of an agent, whose id is nobody else's: an agent that drains gives it up.
-func (a *Agents) attach(who agentIdentity, s messages) (*tunnel, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.tunnels {
-		if t.who.agent == who.agent && t.who.holder != who.holder && !t.draining.Load() {
-			return nil, fault.Newf(fault.CodeUnauthorized, "the agent id %q is taken", who.agent).
-				Whyf("%s is connected by it, and this agent is %s", t.who.holder, who.holder).
-				Hint("give each agent an --agent-id of its own; one that has moved is taken when its earlier tunnel has ended")
-		}
-	}
-	t := newTunnel(a, who, s)
-	a.tunnels = append(a.tunnels, t)
-	a.shareLocked(who.holder)
-	return t, nil
-}
-
-// shareLocked notes whether agents with several ids have one credential.
-func (a *Agents) shareLocked(h Holder) {
-	var own []*tunnel
-	shared := false
-	for _, t := range a.tunnels {
-		if t.who.holder == h {
-			own = append(own, t)
-			shared = shared || t.who.agent != own[0].who.agent
-		}
-	}
-	for _, t := range own {
-		t.shared.Store(shared)
-	}
-}
-
-func (a *Agents) detach(t *tunnel) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.tunnels = slices.DeleteFunc(a.tunnels, func(other *tunnel) bool { return other == t })
-	a.shareLocked(t.who.holder)
 }
 
 func (a *Agents) live() (out []*tunnel) {
@@ -256,21 +226,16 @@ func (a *Agents) Dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) 
 	if err != nil {
 		return nil, fault.Newf(fault.CodeRequest, "%q is no host:port", d.Address)
 	}
-	all := a.live()
-	facts, now := make([]tunnelFacts, len(all)), time.Now()
-	for i, t := range all {
-		facts[i] = tunnelFacts{agent: t.who.agent, near: t.who.near, draining: t.draining.Load(),
-			native: t.session != nil, settled: t.session != nil || now.Sub(t.since) >= settles,
-			shared: t.shared.Load()}
-	}
-	i, ok := choose(a.Strategies, facts, host, rand.IntN)
-	if !ok {
+	a.mu.Lock()
+	t := a.chooseLocked(host, time.Now(), rand.IntN)
+	a.mu.Unlock()
+	if t == nil {
 		a.Observe.DialFailed(NoAgent)
 		return nil, fault.New(fault.CodeNoAgent, "No agent available"). // the reference's words, which people search for
-										Whyf("%d agents are connected, and none is for %s by the strategies %v", len(all), host, a.Strategies).
+										Whyf("%d agents are connected, and none is for %s by the strategies %v", len(a.live()), host, a.Strategies).
 										Hint("look at the agents' logs and /readyz, or add the strategy default")
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.AgentsOptions.Dial)
 	defer cancel()
-	return all[i].dial(ctx, d)
+	return t.dial(ctx, d)
 }

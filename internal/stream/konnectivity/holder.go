@@ -15,6 +15,7 @@ import (
 type Holder struct {
 	Name string // the account, or the subject of the certificate; empty: no credential was asked for
 	Own  string // what makes the credential its own within that; empty: nothing does
+	Node string // the only one whose agents have it; empty: agents of many nodes may
 }
 
 // String is for people, and bounded.
@@ -27,7 +28,7 @@ func (h Holder) String() string {
 func HolderOfToken(account, node string) Holder {
 	h := Holder{Name: account}
 	if node != "" {
-		h.Own = "on " + node
+		h.Own, h.Node = "on "+node, node
 	}
 	return h
 }

@@ -24,8 +24,6 @@ const (
 	// konnectivityStall is how long a target takes nothing, or a stream whose caller has
 	// closed it does not end, until its window is charged.
 	konnectivityStall = limit.MemoryLook
-	// frontWrite is what a caller's connection collects for one write: a packet of data.
-	frontWrite = 64 << 10
 	// linkWrite is what a link collects for one write: some packets of data. linkRead is none,
 	// since TLS has a buffer of its own.
 	linkWrite, linkRead = 128 << 10, 0
@@ -35,12 +33,24 @@ const (
 	queueEntry = 256
 	// trimBelow is the payload below which a packet that waits has memory of its own: gRPC's buffers are of 16 KiB.
 	trimBelow = 4 << 10
-	// konnectivityPatience is how long a tunnel waits for a connection whose queue is full, and
-	// the others with it: as long as a reader on a busy machine, or a disk under an upload, may
-	// stand still.
+	// konnectivityPace is what a reader whose queue is full takes in a second at least, with queueEntry for each
+	// packet; the tunnel has the pace of that reader, and the others with it. It is what a line of 2 Mbit/s takes: more
+	// would end downloads of people, and with less every answer on the tunnel took many seconds.
+	konnectivityPace = 256 << 10
+	// konnectivityPatience is how far a reader may be behind that: as long as a reader on a busy machine, or a disk
+	// under an upload, may stand still.
 	konnectivityPatience = time.Second
+	// konnectivityTick is how long a tunnel waits for a reader until it looks again, and what counts of a wait that took
+	// longer: when a process has stood still the timer is due before its reader had a chance to read.
+	konnectivityTick = 50 * time.Millisecond
+	// konnectivityPatienceAll is how far all readers of a tunnel may be together. Beyond it each may be no further than
+	// konnectivityPatienceLeast, which a reader that keeps the pace is not: many that stand still do not end the others.
+	konnectivityPatienceAll   = 3 * time.Second
+	konnectivityPatienceLeast = 100 * time.Millisecond
+	// konnectivityForgives is in how much time a tunnel forgets how far its readers were behind: a second in ten.
+	konnectivityForgives = 10
 	// konnectivityHalf is how long a target may answer a caller that has finished. A caller
-	// that is gone looks the same, and its connection is closed no sooner.
+	// that is gone looks the same over TCP, and its connection is closed no sooner.
 	konnectivityHalf = 10 * time.Second
 	// mostControls bounds the packets that wait while a tunnel takes nothing: more than the
 	// dials and closes of all of its connections.
@@ -54,6 +64,17 @@ const (
 	mostAgentID = 256
 	// mostHolder bounds what people are shown of a holder: a certificate may have many names.
 	mostHolder = 256
+	// nodeAgents bounds the agent ids with the token of one node: some replicas of a Deployment on the only node there is,
+	// twice while it is rolled, and those that a node's crash has left behind.
+	nodeAgents = 16
+	// nodeTunnels bounds their tunnels: one of each, one with which it looks for further servers, and the same again that
+	// were lost and not noticed yet.
+	nodeTunnels = 4 * nodeAgents
+	// mostTunnels bounds those of a server: two for each of 16,000 nodes.
+	mostTunnels = 32_000
+	// mostNear bounds the hosts and ranges that an agent says it is near to, each of which costs some hundred bytes: a
+	// header has room for thousands.
+	mostNear = 256
 	// settles is when a tunnel of the reference's wire is one that its agent keeps. One that looks for further servers
 	// closes the tunnel to a server that it has already after a round trip.
 	settles = 2 * time.Second
@@ -61,6 +82,8 @@ const (
 	keepaliveLeast = 30 * time.Second
 	// keepaliveTimeout is how long a ping waits for its answer.
 	keepaliveTimeout = 10 * time.Second
+	// silentAgent is how long a connection to the agents' port may have no stream: an agent opens one at once.
+	silentAgent = time.Minute
 )
 
 // targetDial bounds an agent's dial, as the reference's own.
