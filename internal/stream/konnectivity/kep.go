@@ -12,9 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -22,6 +20,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/konnectivity/grpcwire"
 	form "github.com/tombolo-io/tombolo/internal/stream/packet"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
@@ -39,17 +38,15 @@ const headTarget = "x-kube-net-proxy"
 // A gRPC server cannot end its own direction alone: the target's end is the end of the stream. What stands for a packet
 // is counted as that packet.
 type kepConn struct {
-	stream grpc.ServerStream
+	stream *grpcwire.Stream
 	*receiver
 	observe Observer
 	log     *slog.Logger
-	ctx     context.Context // ends when the caller is gone or done
-	cancel  context.CancelFunc
+	ctx     context.Context // the stream's: ends when the caller is gone or done
 
 	target atomic.Pointer[carrier.Stream]
 	bad    atomic.Pointer[mistake] // the caller's
 	stall  stall                   // receive's own
-	sent   *sent
 }
 
 // noted is a target's stream that keeps what its caller says about it while it lives.
@@ -83,15 +80,13 @@ func targetOf(named []string) (string, error) {
 	return address, nil
 }
 
-func newKEPConn(s grpc.ServerStream, r *receiver, log *slog.Logger) *kepConn {
-	ctx, cancel := context.WithCancel(s.Context())
-	return &kepConn{stream: s, receiver: r, log: log, ctx: ctx, cancel: cancel, observe: unobserved{},
-		sent: newSent(r.pool)}
+func newKEPConn(s *grpcwire.Stream, r *receiver, log *slog.Logger) *kepConn {
+	return &kepConn{stream: s, receiver: r, log: log, ctx: s.Context(), observe: unobserved{}}
 }
 
 // serve carries one connection.
 func (c *kepConn) serve(g *run.Group, dial func(context.Context, wire.Dial) (carrier.Stream, error)) error {
-	defer c.cancel()
+	defer c.stream.Cancel()
 	c.observe.Packet(FromClient, dialRequest)
 	target, err := c.dial(dial)
 	if err != nil {
@@ -101,16 +96,15 @@ func (c *kepConn) serve(g *run.Group, dial func(context.Context, wire.Dial) (car
 		return c.refused(err)
 	}
 	c.target.Store(&target)
-	defer run.OnDone(c.ctx, func() { target.Reset(splice.ResetCode(fault.CodeDialCanceled)) })()
+	c.stream.OnCancel(func() { target.Reset(splice.ResetCode(fault.CodeDialCanceled)) })
+	defer c.stream.OnCancel(nil)
 	c.observe.Packet(ToClient, dialResponse)
-	if err = c.stream.SendHeader(nil); err != nil { // the caller is gone, and ctx need not have ended yet
+	if err = c.stream.SendHeader(); err != nil { // the caller is gone, and ctx need not have ended yet
 		target.Reset(splice.ResetCode(fault.CodeDialCanceled))
 		return err
 	}
 	g.Do(func(context.Context) { c.receive(target) }) // it outlives this handler by a moment
-	err = c.pump(target)
-	c.sent.wait(c.stream.Context())
-	return err
+	return c.pump(target)
 }
 
 func (c *kepConn) dial(dial func(context.Context, wire.Dial) (carrier.Stream, error)) (carrier.Stream, error) {
@@ -231,7 +225,9 @@ func (w kepWriter) Write(b []byte) (n int, err error) {
 		piece := b[n:min(len(b), n+konnectivityData)]
 		w.observe.Packet(ToClient, data)
 		begin := time.Now()
-		err := w.stream.SendMsg(&kepPayload{piece, w.sent})
+		buf := w.pool.Get(len(piece) + form.PayloadHead)
+		err := w.stream.Send(form.Payload{Data: piece}.Append((*buf)[:0]))
+		w.pool.Put(buf)
 		w.observe.Wrote(time.Since(begin))
 		if err != nil {
 			return n, err
@@ -239,17 +235,4 @@ func (w kepWriter) Write(b []byte) (n int, err error) {
 		n += len(piece)
 	}
 	return n, nil
-}
-
-// kepPayload is a Payload that is sent.
-type kepPayload struct {
-	data []byte
-	by   *sent
-}
-
-// encode is for codec.
-func (p *kepPayload) encode() mem.BufferSlice {
-	buf := p.by.Get(len(p.data) + form.PayloadHead)
-	*buf = form.Payload{Data: p.data}.Append((*buf)[:0])
-	return mem.BufferSlice{p.by.buffer(buf)}
 }

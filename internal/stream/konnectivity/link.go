@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
@@ -34,12 +36,14 @@ type link struct {
 	atAgent bool               // this is the agent's end
 	agent   string             // its id, at the server's end
 	skips   func(*packet) bool // not nil: a control that is to be sent no more
+	ending  func()             // not nil: called before the end, perhaps several times at once, with no lock of the link
 	pool    mem.BufferPool     // of what is read to be sent
 	budget  *carrier.Budget    // counts what came and was not read yet; nil at the agent's end
 
 	sending sync.Mutex // held while a packet is sent
 	wake    chan struct{}
 	done    chan struct{} // closed by end
+	late    lateness      // receive's own
 
 	mu       sync.Mutex
 	flows    map[int64]*flow
@@ -61,6 +65,9 @@ func (l *link) receive(handle func(*packet)) {
 		p := new(packet)
 		if err := l.stream.RecvMsg(p); err != nil {
 			l.observe.Failed(l.inbound(), -1, err)
+			if l.atAgent && status.Code(err) == codes.PermissionDenied {
+				l.end(refusedBy(err))
+			}
 			l.end(fault.New(fault.CodeSessionLost, "the konnectivity tunnel was lost").Because(err))
 			return
 		}
@@ -135,6 +142,9 @@ func (l *link) send(p *packet) error {
 
 // end ends the link and every flow on it; the first reason stands.
 func (l *link) end(why *fault.Fault) {
+	if l.ending != nil {
+		l.ending()
+	}
 	l.mu.Lock()
 	if l.ended != nil {
 		l.mu.Unlock()

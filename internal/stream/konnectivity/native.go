@@ -101,7 +101,7 @@ func readGreeting(r io.Reader) (metadata.MD, error) {
 		return nil, err
 	}
 	if f := wire.FromFault(g.GetRefusal()); f != nil {
-		return nil, f
+		return nil, refusal{f}
 	}
 	head := metadata.MD{}
 	for _, p := range g.GetMetadata() {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -52,14 +53,23 @@ func (u *Upstream) serveNative() error {
 		return err
 	}
 	defer session.Close()
+	var told atomic.Pointer[fault.Fault] // why the server ends it
 	control, err := session.OpenStream(ctx, nil)
 	if err == nil {
-		beat := newBeat(session, control, func(*pb.Control) {})
+		beat := newBeat(session, control, func(f *pb.Control) {
+			if f.GetGoodbye() != nil {
+				told.Store(wire.FromFault(f.GetGoodbye().GetReason()))
+				session.Close()
+			}
+		})
 		u.group.Do(func(ctx context.Context) { u.sayDrain(ctx, beat.Send) })
 		u.group.Go("streams", func(ctx context.Context) error { return u.accept(ctx, session) })
 		err = beat.Run(ctx)
 	}
 	u.observe.Failed(u.inbound(), -1, err)
+	if why := told.Load(); why != nil {
+		u.end(why)
+	}
 	u.end(ended("the konnectivity session was lost", err))
 	u.group.Stop()
 	u.group.Wait() // what its functions end with is known

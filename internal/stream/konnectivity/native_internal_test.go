@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
@@ -81,6 +84,65 @@ func TestSilentAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 			within30(t, ended)
+		})
+	})
+}
+
+// TestASessionThatIsLetGo tells its agent why and what to do. One that does not close is not waited for, nor dialled.
+func TestASessionThatIsLetGo(t *testing.T) {
+	cert := runtest.Certificate(t)
+	const good = 5 * time.Second
+	begin := func(t *testing.T) (*Agents, *tls.Conn, *Upstream, <-chan struct{}) {
+		a, conn, ended := serving(t, cert)
+		a.Watch = func(ctx context.Context, _ string) error {
+			run.Wait(ctx, good)
+			return fault.New(fault.CodeUnauthorized, "the token is not valid any more").Hint("get another")
+		}
+		u, err := ConnectNative(t.Context(), conn, UpstreamOptions{Log: slog.New(slog.DiscardHandler), AgentID: "a",
+			Token: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, conn, u, ended
+	}
+	t.Run("and reads why", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, _, u, ended := begin(t)
+			since := time.Now()
+			f := fault.From(u.Serve())
+			if f.Code != fault.CodeUnauthorized || f.Next != "get another" {
+				t.Errorf("it is told %s", f.Explain())
+			}
+			<-ended
+			if took := time.Since(since); took >= good+limit.Farewell {
+				t.Errorf("it ends after %v", took)
+			}
+		})
+	})
+	t.Run("and does not close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, conn, u, ended := begin(t)
+			defer u.Close()
+			since := time.Now()
+			session, err := carrier.Client(conn, carrier.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close()
+			if _, err := session.OpenStream(t.Context(), nil); err != nil { // for control, on which nothing is read
+				t.Fatal(err)
+			}
+			for wait, want := range map[time.Duration]int{good - 1: 1, good + 1: 0} {
+				time.AfterFunc(wait, func() {
+					if n := a.Ready(ByDefault); n != want {
+						t.Errorf("after %v %d agents are ready", wait, n)
+					}
+				})
+			}
+			<-ended
+			if took := time.Since(since); took < good+limit.Farewell || took > good+2*limit.Farewell {
+				t.Errorf("it ends after %v", took)
+			}
 		})
 	})
 }

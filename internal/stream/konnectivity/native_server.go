@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 	pb "github.com/tombolo-io/tombolo/proto"
@@ -33,7 +34,7 @@ func (a *Agents) serveNative(ctx context.Context, conn *tls.Conn) {
 	defer a.Observe.Stream(MethodConnect, -1)
 	a.Log.Info("agent connected", telemetry.AttrAgent, t.who.agent, "holder", t.who.holder.String(), "protocol", ALPN)
 	err = a.keep(ctx, t, conn)
-	if t.ready.Load() { // else the agent had a session with this server already
+	if t.session != nil { // else the agent had a session with this server already
 		a.Observe.Failed(t.inbound(), -1, err)
 	}
 	t.end(ended("the agent's session was lost", err).Hint("its agent connects again; try again"))
@@ -57,18 +58,31 @@ func (a *Agents) keep(ctx context.Context, t *tunnel, conn *tls.Conn) error {
 	}
 	t.session = session
 	beat := newBeat(session, control, t.onFrame)
-	t.ready.Store(true)
+	a.arrived(t)
 	watching := run.NewGroup(ctx)
 	watching.Do(func(ctx context.Context) {
 		a.watch(ctx, t)
-		if t.why() != nil {
-			session.Close()
+		if why := t.why(); why != nil {
+			farewell(session, beat, why)
 		}
 	})
 	err = beat.Run(ctx)
+	a.gone(t) // first: whoever dials again is not to choose it
 	watching.Stop()
 	watching.Wait()
 	return err
+}
+
+// farewell tells an agent why its session ends, and ends it once the agent has read it and closed, or after a moment.
+func farewell(session carrier.Session, beat *heartbeat.Beat, why *fault.Fault) {
+	beat.Send(&pb.Control{Frame: &pb.Control_Goodbye{Goodbye: &pb.Goodbye{Reason: wire.ToFault(why)}}})
+	timer := time.NewTimer(limit.Farewell)
+	defer timer.Stop()
+	select {
+	case <-session.Done():
+	case <-timer.C:
+	}
+	session.Close()
 }
 
 // greet admits the agent of a connection, or tells it why not.
@@ -97,7 +111,7 @@ func (a *Agents) greet(ctx context.Context, conn *tls.Conn) (t *tunnel, err erro
 
 // onFrame takes what an agent says on the control stream.
 func (t *tunnel) onFrame(f *pb.Control) {
-	if f.GetDrain() != nil && !t.draining.Swap(true) {
+	if f.GetDrain() != nil && !t.agents.leaves(t) {
 		t.observe.Packet(t.inbound(), drain)
 	}
 }

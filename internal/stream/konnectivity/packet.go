@@ -31,7 +31,6 @@ type packet struct {
 	body
 
 	buffer mem.Buffer
-	by     *sent // of one that is sent to a caller
 }
 
 // body is the oneof of all payloads.
@@ -95,22 +94,14 @@ func newCodec(pool mem.BufferPool) codec { return codec{pool} }
 func (codec) Name() string { return "proto" }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if p, ok := v.(*kepPayload); ok {
-		return p.encode(), nil
-	}
 	p, ok := v.(*packet)
 	if !ok {
 		return nil, fault.Newf(fault.CodeInternal, "a %T is no packet", v)
 	}
 	p.errText = strings.ToValidUTF8(p.errText, " ") // the other side refuses a packet for it
-	if p.by == nil {
-		buf := c.pool.Get(p.size())
-		*buf = p.marshal((*buf)[:0])
-		return mem.BufferSlice{mem.NewBuffer(buf, c.pool)}, nil
-	}
-	buf := p.by.Get(p.size())
+	buf := c.pool.Get(p.size())
 	*buf = p.marshal((*buf)[:0])
-	return mem.BufferSlice{p.by.buffer(buf)}, nil
+	return mem.BufferSlice{mem.NewBuffer(buf, c.pool)}, nil
 }
 
 func (c codec) Unmarshal(raw mem.BufferSlice, v any) error {

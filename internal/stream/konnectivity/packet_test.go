@@ -153,7 +153,7 @@ func TestUnmarshalSequences(t *testing.T) {
 
 // TestCodec: the way through gRPC's buffers, and a text that is no UTF-8.
 func TestCodec(t *testing.T) {
-	out, err := newCodec(newPool()).Marshal(&packet{kind: dialResponse, body: body{errText: "lookup \xff.example: no such host", random: 7}, by: newSent(newPool())})
+	out, err := newCodec(newPool()).Marshal(&packet{kind: dialResponse, body: body{errText: "lookup \xff.example: no such host", random: 7}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,58 +6,24 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/netip"
-	"sync"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
+	"sync/atomic"
 
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
-	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
 
-// socketCredentials is no security of its own, which a unix socket's permissions
-// are: it notes who connected, for the streams of the connection.
-type socketCredentials struct{}
+// callerKey is where the streams of a connection have their Caller.
+type callerKey struct{}
 
-// socketPeer is what it notes.
-type socketPeer struct {
-	credentials.CommonAuthInfo
-	Caller
-}
-
-// AuthType names it for gRPC.
-func (socketPeer) AuthType() string { return "unix" }
-
-// ServerHandshake lets the connection pass.
-func (socketCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	out := socketPeer{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
+func withCaller(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := conn.(*boundedConn); ok {
-		out.Caller = Caller{c.Conn, c.peer}
+		ctx = context.WithValue(ctx, callerKey{}, Caller{c.Conn, c.peer})
 	}
-	return conn, out, nil
+	return ctx
 }
-
-// ClientHandshake is not for a frontend.
-func (socketCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("these credentials are a server's")
-}
-
-// Info describes it for gRPC.
-func (socketCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "unix"}
-}
-
-// Clone is a copy.
-func (c socketCredentials) Clone() credentials.TransportCredentials { return c }
-
-// OverrideServerName is of no meaning here.
-func (socketCredentials) OverrideServerName(string) error { return nil }
 
 // boundedListener has so many connections at a time and no more; others wait.
 type boundedListener struct {
@@ -76,50 +42,32 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		l.places.Release()
 		return nil, err
 	}
-	c := &boundedConn{Conn: conn, peer: carrier.UnixPeer(conn), release: sync.OnceFunc(l.places.Release)}
-	c.patient, _ = splice.Net(conn).(carrier.Patient)
+	c := &boundedConn{Conn: conn, peer: carrier.UnixPeer(conn), places: l.places}
 	return c, nil
 }
 
 // boundedConn gives its place back when it is closed.
 type boundedConn struct {
 	net.Conn
-	peer    wire.Peer
-	release func()
-	patient carrier.Patient // nil: it is no plain socket
+	peer   wire.Peer
+	places *run.Limiter
+	closed atomic.Bool
 }
 
-// ReadOnReady is known to gRPC, which reads by it where it is there, so that a connection has no buffer while nothing
-// comes.
-func (c *boundedConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
-	take := func() []byte { buf = pool.Get(size); return *buf }
-	give := func() { pool.Put(buf) }
-	if c.patient != nil {
-		if n, err = c.patient.ReadWhenReady(take, give); n == 0 {
-			return nil, 0, err
-		}
-		return buf, n, err
-	}
-	if n, err = c.Conn.Read(take()); n == 0 {
-		give()
-		return nil, 0, err
-	}
-	return buf, n, err
-}
+// Below says that it is read and written as its connection is.
+func (c *boundedConn) Below() net.Conn { return c.Conn }
 
 func (c *boundedConn) Close() error {
-	defer c.release()
+	if !c.closed.Swap(true) {
+		defer c.places.Release()
+	}
 	return c.Conn.Close()
 }
 
 // callerOf is who opened a stream.
 func callerOf(ctx context.Context) (Caller, bool) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if s, ok := p.AuthInfo.(socketPeer); ok {
-			return s.Caller, true
-		}
-	}
-	return Caller{}, false
+	at, ok := ctx.Value(callerKey{}).(Caller)
+	return at, ok
 }
 
 // Caller is who is at the other end of a frontend's connection.

@@ -10,18 +10,17 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 )
 
-// receiver takes the packets of one gRPC stream. It reads a packet's length before
-// it asks for the packet, where RecvMsg lets all of a packet come first: whatever a
-// caller announces, gRPC opens the stream's window for it.
+// receiver takes the packets of one gRPC stream. It reads a packet's length before it asks for the packet, for which
+// the stream's window is opened then.
 type receiver struct {
 	from    source
 	pool    mem.BufferPool
@@ -30,7 +29,7 @@ type receiver struct {
 	size    int64   // what the packet in hand takes of the budget
 }
 
-// source is gRPC's stream below its messages.
+// source is a stream below its messages.
 type source interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
@@ -45,33 +44,39 @@ type Charged interface {
 // Excused is a target's stream that learns when its caller takes no more; it then waits for no rate.
 type Excused interface{ Excuse() }
 
+var _ Excused = (*flow)(nil)
+
 // mistake is a caller's, and the code with which its stream ends.
 type mistake struct {
 	code codes.Code
 	*fault.Fault
 }
 
-func newReceiver(ctx context.Context, pool mem.BufferPool, held *budget) (*receiver, error) {
-	from, ok := grpc.ServerTransportStreamFromContext(ctx).(source)
-	if !ok {
-		return nil, explain(codes.Internal, fault.New(fault.CodeInternal, "gRPC's streams cannot be read"))
-	}
-	return &receiver{from: from, pool: pool, held: held}, nil
-}
-
-// next returns a packet, which done gives back; nil at the end.
-func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake) {
+// next returns a packet, which done gives back; or what is wrong with it; or why there are no more.
+func (r *receiver) next(target *atomic.Pointer[carrier.Stream]) (*packet, *mistake, error) {
 	raw, bad, end := r.message(target)
 	if end != nil || bad != nil {
-		return nil, bad
+		return nil, bad, end
 	}
 	p := &packet{buffer: raw}
 	if err := p.unmarshal(p.buffer.ReadOnlyData()); err != nil {
 		r.done(p)
 		return nil, &mistake{codes.Internal, fault.New(fault.CodeFrameInvalid, "a konnectivity packet cannot be received").
-			Because(err)}
+			Because(err)}, nil
 	}
-	return p, nil
+	return p, nil, nil
+}
+
+// endOf is the error that gRPC's RecvMsg would have at the end of a stream, by which the reference counts it: io.EOF
+// where the caller has ended its direction, which kube-apiserver does not do. Most often the caller is gone.
+func endOf(bad *mistake, end error) error {
+	if bad != nil {
+		return explain(bad.code, bad.Fault)
+	}
+	if _, ok := status.FromError(end); ok && end != nil || end == io.EOF {
+		return end
+	}
+	return status.FromContextError(context.Canceled).Err()
 }
 
 // message returns a message, which its Free and give give back; or what is wrong with it; or why there are no more,

@@ -4,6 +4,7 @@ package konnectivity
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 
@@ -29,7 +30,7 @@ func askedOf(ctx context.Context, network, address string) (wire.Dial, error) {
 // letters. kube-apiserver says nothing.
 func saidOf(ctx context.Context) (reqmeta.Metadata, error) {
 	header := map[string][]string{}
-	for _, name := range []string{reqmeta.HeaderMetadata, reqmeta.HeaderTraceparent, reqmeta.HeaderTracestate} {
+	for _, name := range saidHeaders() {
 		header[name] = metadata.ValueFromIncomingContext(ctx, name)
 	}
 	said, err := reqmeta.Read(header)
@@ -38,4 +39,16 @@ func saidOf(ctx context.Context) (reqmeta.Metadata, error) {
 			Hint("send %s: key=value for each pair, percent-encoded", reqmeta.HeaderMetadata)
 	}
 	return said, nil
+}
+
+func saidHeaders() []string {
+	return []string{reqmeta.HeaderMetadata, reqmeta.HeaderTraceparent, reqmeta.HeaderTracestate}
+}
+
+// saidNames are their names in HTTP/2.
+func saidNames() (out []string) {
+	for _, name := range saidHeaders() {
+		out = append(out, strings.ToLower(name))
+	}
+	return out
 }

@@ -3,7 +3,6 @@
 package konnectivity_test
 
 import (
-	"io"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -14,7 +13,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
 
-// TestAStreamThatIsNotReadKeepsItsPlace: gRPC has what its target sent, though the target
+// TestAStreamThatIsNotReadKeepsItsPlace: something has what its target sent, though the target
 // has ended, and with it the connection.
 func TestAStreamThatIsNotReadKeepsItsPlace(t *testing.T) {
 	r := newRigBound(t, 2)
@@ -30,10 +29,7 @@ func TestAStreamThatIsNotReadKeepsItsPlace(t *testing.T) {
 	if _, err := target.Write(make([]byte, 64<<10+konnectivity.KonnectivityData)); err != nil {
 		t.Fatal(err)
 	}
-	target.CloseWrite()
-	if _, err := target.Read(make([]byte, 1)); err != io.EOF { // the frontend has ended it
-		t.Fatal(err)
-	}
+	target.Close()
 	for range 20 {
 		other := call(t, conn, proxy)
 		other.say(closeRequest(other.open("echo:1")))

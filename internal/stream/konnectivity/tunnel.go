@@ -92,6 +92,8 @@ func grpcCode(f *fault.Fault) codes.Code {
 		return codes.PermissionDenied
 	case fault.CodeRequest:
 		return codes.InvalidArgument
+	case fault.CodeLimit:
+		return codes.ResourceExhausted
 	}
 	return codes.Unavailable
 }
@@ -107,7 +109,7 @@ type tunnel struct {
 	who      agentIdentity
 	ready    atomic.Bool // the agent knows the server
 	draining atomic.Bool
-	shared   atomic.Bool     // other agents have the same credential
+	shared   *atomic.Bool    // other agents have the same credential
 	open     atomic.Int64    // connections
 	session  carrier.Session // not nil: it carries the connections, and not the link
 	waiting  atomic.Int64    // dials of the session that have not been answered
@@ -131,8 +133,9 @@ type answer struct {
 
 func newTunnel(a *Agents, who agentIdentity, s messages) *tunnel {
 	t := &tunnel{link: newLink(s, a.Observe, false), agents: a, who: who, pending: map[int64]*asked{},
-		since: time.Now()}
+		since: time.Now(), shared: new(atomic.Bool)}
 	t.link.agent, t.link.budget = who.agent, a.Budget
+	t.link.ending = func() { a.gone(t) } // first: whoever learns of the end and dials again is not to choose it
 	if a.Log != nil {
 		t.link.log = a.Log.With(telemetry.AttrAgent, who.agent)
 	}
@@ -251,7 +254,7 @@ func (t *tunnel) handle(p *packet) {
 			f.ends(p.errText)
 		}
 	case drain:
-		t.draining.Store(true)
+		t.agents.leaves(t)
 	}
 	p.free() // unknown types are ignored, as the reference does
 }

@@ -52,9 +52,11 @@ func (w wirePair) RecvMsg(m any) error {
 
 func newTestTunnel(s messages) *tunnel {
 	a := NewAgents(AgentsOptions{Log: slog.New(slog.DiscardHandler), Strategies: []Strategy{ByDefault}})
-	t := newTunnel(a, agentIdentity{agent: "a"}, s)
-	t.ready.Store(true)
-	a.tunnels = append(a.tunnels, t)
+	t, err := a.attach(agentIdentity{agent: "a"}, s)
+	if err != nil {
+		panic(err) // nobody else is there
+	}
+	a.arrived(t)
 	return t
 }
 
@@ -167,8 +169,11 @@ func TestTunnelEnds(t *testing.T) {
 				t.Errorf("read: %v", err)
 			}
 			target.Read(make([]byte, 1)) // it has an end, too
-			if _, err := a.Dial(t.Context(), tcpDial("target:1")); !fault.Has(err, fault.CodeSessionLost) {
-				t.Errorf("a dial: %v", err)
+			if _, err := a.tunnels[0].dial(t.Context(), tcpDial("target:1")); !fault.Has(err, fault.CodeSessionLost) {
+				t.Errorf("a dial that has chosen it: %v", err)
+			}
+			if _, err := a.Dial(t.Context(), tcpDial("target:1")); !fault.Has(err, fault.CodeNoAgent) {
+				t.Errorf("the next dial: %v", err)
 			}
 		})
 	})

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
@@ -94,6 +96,10 @@ func begin(ctx context.Context, connect func(context.Context) (*Upstream, error)
 	if !late.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}
+	if f := refusedBy(err); f != nil {
+		stop()
+		return nil, f
+	}
 	if err != nil {
 		stop()
 		return nil, fault.New(fault.CodeHubAway, "the konnectivity server cannot be reached").Because(err).
@@ -101,6 +107,25 @@ func begin(ctx context.Context, connect func(context.Context) (*Upstream, error)
 	}
 	u.stop = stop
 	return u, nil
+}
+
+// refusal is what a server of ours says why it does not take an agent.
+type refusal struct{ *fault.Fault }
+
+// refusedBy is why a server has refused this agent; nil if err is anything else. Over gRPC it has the text, and no code
+// but gRPC's.
+func refusedBy(err error) *fault.Fault {
+	var own refusal
+	if errors.As(err, &own) {
+		return own.Fault
+	}
+	code, ok := map[codes.Code]fault.Code{codes.PermissionDenied: fault.CodeUnauthorized,
+		codes.ResourceExhausted: fault.CodeLimit, codes.InvalidArgument: fault.CodeRequest}[status.Code(err)]
+	if !ok {
+		return nil
+	}
+	return fault.New(code, "the konnectivity server has refused this agent").
+		Whyf("%s", untrusted.Text(status.Convert(err).Message(), limit.FaultText))
 }
 
 func connect(ctx context.Context, cc *grpc.ClientConn, o UpstreamOptions) (*Upstream, error) {
