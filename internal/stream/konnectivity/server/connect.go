@@ -96,20 +96,37 @@ func (c *connect) accept(w http.ResponseWriter, r *http.Request) (carry func()) 
 	return func() {
 		defer c.open(-1)
 		settle(conn, early, stream)
+		left := splice.PeerOf(conn).Left
 		if w, ok := stream.(interface {
 			Watch(left func() (sends, takes bool))
 		}); ok {
-			w.Watch(splice.PeerOf(conn).Left)
+			w.Watch(left)
 		}
-		c.splicer.Both(c.ctx, splice.Net(conn), timed{stream, c.wrote}, splice.Options{})
+		c.splicer.Both(c.ctx, splice.Net(conn), timed{stream, c.wrote, left}, splice.Options{})
 	}
 }
 
-// timed is a target that says how long each write to its caller takes.
+// timed is a target that says how long each write to its caller takes, and is told when its caller has left.
 type timed struct {
 	carrier.Stream
 	wrote func(took time.Duration)
+	left  func() (sends, takes bool)
 }
+
+// CloseWrite implements carrier.Stream. A caller that has closed its connection does not wait for an answer.
+func (t timed) CloseWrite() error {
+	err := t.Stream.CloseWrite()
+	if _, takes := t.left(); takes {
+		if s, ok := t.Stream.(konnectivity.Excused); ok {
+			time.AfterFunc(lastWords, s.Excuse)
+		}
+	}
+	return err
+}
+
+// lastWords is how long the target has for what a caller has sent before it closed its connection: the reference's
+// agent drops what it has not passed on when it is told.
+const lastWords = time.Second
 
 // CopyTo implements carrier.Stream.
 func (t timed) CopyTo(dst io.Writer, moved func(n int)) (dstErr, err error) {

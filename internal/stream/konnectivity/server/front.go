@@ -77,7 +77,7 @@ func (s *Server) serveCallers(ctx context.Context, ln net.Listener) error {
 	ln = s.gated(ln)
 	if s.Mode == ModeGRPC {
 		f := konnectivity.New(s.Log)
-		f.Observe, f.Keepalive = observer{s}, s.FrontendKeepalive
+		f.Observe, f.Keepalive, f.Drains = observer{s}, s.FrontendKeepalive, s.draining
 		return f.Serve(ctx, ln, s.dial)
 	}
 	c := &connect{dial: s.dial, splicer: splice.New(), log: s.Log, ctx: ctx,

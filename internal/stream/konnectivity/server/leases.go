@@ -64,10 +64,10 @@ func (k *leaseKeeper) remove(ctx context.Context, name string) {
 	k.metrics.LeaseDeleteSeconds.WithLabelValues(code).Observe(time.Since(begin).Seconds())
 }
 
-// answered is how a call at the API ended, as the metrics have it.
+// answered is how a call at the API ended, as the metrics have it: the code is 0 if there was no answer.
 func answered(err error) (code, reason string) {
 	if err == nil {
 		return strconv.Itoa(200), ""
 	}
-	return strconv.Itoa(0), string(fault.From(err).Code)
+	return strconv.Itoa(kube.Answered(err)), string(fault.From(err).Code)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/status"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/telemetry"
 	"github.com/tombolo-io/tombolo/internal/stream/konnectivity"
 )
@@ -36,6 +37,9 @@ func newMetrics(reg prometheus.Registerer, a *konnectivity.Agents, order []konne
 	}
 	for _, o := range []outcome{good, refused, failed} {
 		m.Reviews.WithLabelValues(string(o))
+	}
+	for _, c := range []fault.Code{fault.CodeUnauthorized, fault.CodeLimit, fault.CodeRequest} {
+		m.Refused.WithLabelValues(string(c))
 	}
 	return m
 }

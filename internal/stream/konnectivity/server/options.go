@@ -53,7 +53,7 @@ type Options struct {
 	Leases         bool
 	LeaseNamespace string
 	LeaseLabel     string
-	KeepaliveGiven bool // not by its default
+	keepaliveGiven func() bool // not by its default
 }
 
 // Flags adds them all. getenv is for the default of --server-id.
@@ -70,6 +70,7 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 		"`FILE` with the CAs of agents' certificates; without it agents show none")
 	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
 		"time between pings of silent agents; 30s unless it is given")
+	o.keepaliveGiven = func() bool { return fl.Changed("keepalive-time") }
 	fl.DurationVar(&o.FrontendKeepalive, "frontend-keepalive-time", time.Hour,
 		"time between pings of silent frontends")
 	fl.BoolVar(&o.Profiles.Enabled, "enable-profiling", false, "serve /debug/pprof on the admin port")

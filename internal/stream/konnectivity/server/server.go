@@ -72,7 +72,8 @@ func New(o Options, d Deps) (*Server, error) {
 	}
 	options := konnectivity.AgentsOptions{
 		Log: d.Log, Observe: observer{s}, ServerID: o.ServerID, Count: func() int { return o.ServerCount },
-		Strategies: c.strategies, TLS: secure, Keepalive: keepalive(o.Keepalive, o.KeepaliveGiven), Dial: o.DialTimeout,
+		Strategies: c.strategies, TLS: secure, Keepalive: keepalive(o.Keepalive, o.keepaliveGiven()), Dial: o.DialTimeout,
+		Refused: func(c fault.Code) { s.metrics.Refused.WithLabelValues(string(c)).Inc() },
 	}
 	if o.AgentNamespace != "" {
 		r, err := s.reviewer()
@@ -158,8 +159,8 @@ func (s *Server) awaitAgent(ctx context.Context) {
 
 // drain waits for the connections, and dials no more.
 func (s *Server) drain(ctx context.Context, front *quiet) {
+	front.stop() // first, so that whoever is sent away does not come back
 	close(s.draining)
-	front.stop()
 	if s.Drain == 0 {
 		s.Log.Info("stopping: --graceful-shutdown-timeout is 0")
 		return
@@ -182,10 +183,13 @@ func (s *Server) drain(ctx context.Context, front *quiet) {
 	}
 }
 
-// dial is that of the frontend.
+// dial is that of the frontend. While the server drains, gRPC opens no streams, and those that are open may dial.
 func (s *Server) dial(ctx context.Context, d wire.Dial) (carrier.Stream, error) {
 	select {
 	case <-s.draining:
+		if s.Mode == ModeGRPC {
+			break
+		}
 		return nil, fault.New(fault.CodeDraining, "the konnectivity server is stopping").Hint("use another one")
 	default:
 	}
