@@ -22,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/listener"
 	"github.com/tombolo-io/tombolo/internal/base/run"
@@ -156,14 +157,15 @@ func (a *Agent) drain(ctx context.Context) {
 	a.Log.Info("draining", "timeout", a.Drain.String())
 	ctx, cancel := context.WithTimeout(ctx, a.Drain)
 	defer cancel()
-	uses, quiet, over := a.uses(), time.Now(), false
-	for !over && run.Wait(ctx, drainLook) {
+	const enough = int(drainQuiet / drainLook)
+	uses, quiet := a.uses(), 0 // looks, not time: while the process stood still nobody had a chance to dial
+	for quiet < enough && run.Wait(ctx, drainLook) {
+		quiet++
 		if n := a.uses(); n != uses || a.open() > 0 {
-			uses, quiet = n, time.Now()
+			uses, quiet = n, 0
 		}
-		over = time.Since(quiet) >= drainQuiet
 	}
-	if !over && ctx.Err() != nil {
+	if quiet < enough && ctx.Err() != nil {
 		a.Log.Warn("the time to drain is over", "connections", a.open())
 	}
 }
@@ -224,7 +226,7 @@ func (a *Agent) sync(ctx, soft context.Context, g *run.Group) {
 		if a.SyncForever || have < want {
 			err := a.connectOnce(ctx, g, &d)
 			if err != nil {
-				a.Log.Warn("no further server", telemetry.AttrReason, err, "have", have, "want", want)
+				a.Log.Warn("no further server", telemetry.AttrReason, fault.From(err).Explain(), "have", have, "want", want)
 				pause = min(pause+pause/2, a.SyncMost)
 			} else {
 				pause = a.Sync

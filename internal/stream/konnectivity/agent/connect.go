@@ -4,10 +4,12 @@ package agent
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
+	"github.com/tombolo-io/tombolo/internal/base/kube"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/run"
@@ -36,7 +38,7 @@ func (a *Agent) connectOnce(ctx context.Context, g *run.Group, d *directory) err
 		defer closer()
 		err := u.Serve()
 		a.remove(u)
-		a.Log.Warn("a server is gone", "server", u.ServerID, telemetry.AttrReason, err)
+		a.Log.Warn("a server is gone", "server", u.ServerID, telemetry.AttrReason, fault.From(err).Explain())
 	})
 	return nil
 }
@@ -87,7 +89,7 @@ func (a *Agent) countLeases(ctx context.Context) {
 	n, err := a.leases(ctx)
 	code, reason := "200", ""
 	if err != nil {
-		code, reason = "0", string(fault.From(err).Code)
+		code, reason = strconv.Itoa(kube.Answered(err)), string(fault.From(err).Code)
 		a.Log.Warn("the leases of servers cannot be counted", telemetry.AttrReason, err)
 	}
 	a.metrics.LeaseLists.WithLabelValues(code, reason).Inc()

@@ -35,7 +35,7 @@ type Options struct {
 	AgentID, Identifiers      string
 	Sync, SyncMost, Keepalive time.Duration
 	SyncForever               bool
-	KeepaliveGiven            bool // not by its default
+	keepaliveGiven            func() bool // not by its default
 
 	CountLeases    bool
 	LeaseNamespace string
@@ -96,6 +96,7 @@ func (o *Options) Flags(fl *pflag.FlagSet, getenv func(string) string) {
 		"the most of --sync-interval while a server cannot be reached")
 	fl.DurationVar(&o.Keepalive, "keepalive-time", time.Hour,
 		"time between pings of a silent server; 35s unless it is given")
+	o.keepaliveGiven = func() bool { return fl.Changed("keepalive-time") }
 	fl.BoolVar(&o.SyncForever, "sync-forever", false,
 		"look for further servers even if as many as there are were found")
 	fl.BoolVar(&o.CountLeases, "count-server-leases", false, "count servers by their leases")

@@ -100,7 +100,7 @@ func (a *Agent) connect(ctx context.Context, at place) (net.Conn, error) {
 // client is gRPC's on a connection, and on no other: whoever has lost it begins anew.
 func (a *Agent) client(conn *tls.Conn, at place) (*grpc.ClientConn, error) {
 	keepalive := a.Keepalive
-	if !a.KeepaliveGiven {
+	if !a.keepaliveGiven() {
 		keepalive = keepaliveDefault
 	}
 	var used atomic.Bool
