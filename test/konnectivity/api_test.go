@@ -3,6 +3,7 @@
 package konnectivity
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,12 +24,16 @@ import (
 type api struct {
 	kubeconfig string
 
-	mu      sync.Mutex
-	reviews int
-	away    bool            // reviews are answered with an error
-	invalid map[string]bool // tokens
-	leases  map[string]map[string]any
-	slices  []any // EndpointSlices of the Service test/servers
+	mu        sync.Mutex
+	reviews   int
+	away      bool              // reviews are answered with an error
+	invalid   map[string]bool   // tokens
+	users     map[string]string // of tokens that do not say it
+	audiences any               // that reviews name; nil: those that were asked about
+	leases    map[string]map[string]any
+	lists     map[string]bool // of leases that were asked for, by path and selector
+	denied    bool            // leases
+	slices    []any           // EndpointSlices of the Service test/servers
 }
 
 // object is a part of an object in JSON.
@@ -40,7 +46,8 @@ func object(of map[string]any, key string) map[string]any {
 }
 
 func newAPI(w *world) *api {
-	a := &api{kubeconfig: w.file("kubeconfig"), leases: map[string]map[string]any{}, invalid: map[string]bool{"expired": true}}
+	a := &api{kubeconfig: w.file("kubeconfig"), leases: map[string]map[string]any{}, users: map[string]string{},
+		lists: map[string]bool{}, invalid: map[string]bool{"expired": true}}
 	srv := httptest.NewTLSServer(a)
 	w.Cleanup(srv.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
@@ -75,14 +82,19 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		token, _ := object(in, "spec")["token"].(string)
-		name, node, _ := strings.Cut(token, "@")
+		name, node, _ := strings.Cut(cmp.Or(a.users[token], token), "@")
 		user := map[string]any{"username": name}
 		if node != "" {
 			user["extra"] = map[string]any{"authentication.kubernetes.io/node-name": []string{node}}
 		}
-		in["status"] = map[string]any{"authenticated": !a.invalid[token], "user": user}
+		in["status"] = map[string]any{"authenticated": !a.invalid[token], "user": user,
+			"audiences": cmp.Or(a.audiences, any(object(in, "spec")["audiences"]))}
 		out = in
+	case a.denied && strings.Contains(r.URL.Path, "/leases"):
+		http.Error(w, "it is not allowed", http.StatusForbidden)
+		return
 	case r.Method == http.MethodGet && name == "leases":
+		a.lists[r.URL.Path+" "+r.URL.Query().Get("labelSelector")] = true
 		var items []any
 		for _, l := range a.leases {
 			items = append(items, l)
@@ -163,6 +175,11 @@ func TestTokens(t *testing.T) {
 	eventually(t, "a token that is not valid is refused", func() bool {
 		return strings.Contains(p.log.String(), "the token is not valid")
 	})
+	a.set(func() { a.audiences = []string{"https://kubernetes.default.svc"} })
+	theirAgent(w, p.agentPort, token("system:serviceaccount:kube-system:konnectivity-agent"), "--agent-id=elsewhere")
+	eventually(t, "a token for another audience is refused", func() bool {
+		return strings.Contains(p.log.String(), "is for another audience")
+	})
 	ourAgent(w, p.agentPort, "--agent-id=none")
 	eventually(t, "an agent without one is refused", func() bool { return strings.Contains(p.log.String(), "has no token") })
 	if status, _ := get(p.healthPort, "/readyz"); status == http.StatusOK {
@@ -227,7 +244,10 @@ func TestNodesOfAnAccount(t *testing.T) {
 // nothing, and one that does not know a token any more has its agent let go.
 func TestTokensOfConnectedAgents(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent,
+		"our agent by their wire": func(w *world, port int, extra ...string) *agentOf {
+			return ourAgent(w, port, append(extra, "--native=false")...)
+		}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -237,7 +257,7 @@ func TestTokensOfConnectedAgents(t *testing.T) {
 			const token = "system:serviceaccount:kube-system:konnectivity-agent"
 			file := w.file("token")
 			w.must(os.WriteFile(file, []byte(token), 0o600))
-			start(w, p.agentPort, "--service-account-token-path="+file, "--agent-cert=", "--agent-key=")
+			agent := start(w, p.agentPort, "--service-account-token-path="+file, "--agent-cert=", "--agent-key=")
 			p.ready()
 			conn := w.echo(p)
 			reviews := func(outcome string) bool {
@@ -259,6 +279,18 @@ func TestTokensOfConnectedAgents(t *testing.T) {
 			})
 			if !reviews("refused") {
 				t.Error("no refusals are counted")
+			}
+			if agent.process != nil {
+				eventually(t, "the agent says why", func() bool {
+					return strings.Contains(agent.process.Err.String(), "not_authorized: the token of a connected agent is not valid")
+				})
+			} else {
+				const why = `msg="a server is gone" server=`
+				eventually(t, "the agent says why, and what to do", func() bool {
+					_, line, _ := strings.Cut(agent.log.String(), why)
+					line, _, _ = strings.Cut(line, "\n")
+					return strings.Contains(line, `reason="not_authorized: `) && strings.Contains(line, "connects again by itself")
+				})
 			}
 			ended := make(chan struct{})
 			go func() { defer close(ended); io.Copy(io.Discard, conn) }()
@@ -296,16 +328,78 @@ func TestLeases(t *testing.T) {
 	eventually(t, "the lease is removed", func() bool { return len(a.names()) == 1 })
 }
 
-// TestRotation gives a server and an agent new certificates of a new CA while they run.
+// TestRotation gives a server and an agent new certificates of a new CA while they run. Each shows and wants the new
+// ones when it connects the next time.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.ours("http-connect", true)
-	ourAgent(w, p.agentPort)
+	cut := make(chan struct{})
+	port := w.forward(func() string { return fmt.Sprintf("127.0.0.1:%d", p.agentPort) }, cut)
+	ourAgent(w, port, "--agent-id=first")
 	p.ready()
 	w.echo(p)
 	w.newCA()
 	a := ourAgent(w, p.agentPort, "--agent-id=second") // knows only the new one
 	a.ready()
 	w.echo(p) // as a kube-apiserver that knows only the new one
+	cut <- struct{}{}
+	eventually(t, "the first agent is back", func() bool {
+		return strings.Count(p.log.String(), `msg="agent connected" agent=first `) == 2
+	})
 }
+
+// TestATokenThatEnds: the end of a token ends nothing. Its agent stays with its connections, nobody asks about the
+// token any more, and when the agent connects again it shows the one that the kubelet has written meanwhile.
+func TestATokenThatEnds(t *testing.T) {
+	t.Parallel()
+	const account = "system:serviceaccount:kube-system:konnectivity-agent"
+	for name, start := range map[string]startAgent{"their agent": theirAgent, "our agent": ourAgent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reviews = 20 * time.Millisecond
+			a := newAPI(w)
+			p := w.tokens(a)
+			file, cut := w.file("token"), make(chan struct{})
+			port := w.forward(func() string { return fmt.Sprintf("127.0.0.1:%d", p.agentPort) }, cut)
+			agent := func(port int, file string, extra ...string) {
+				start(w, port, append(extra, "--service-account-token-path="+file, "--agent-cert=", "--agent-key=")...)
+			}
+			claims := fmt.Sprintf(`{"exp":%d}`, time.Now().Add(30*time.Second).Unix()) // within what clocks may differ
+			ending := "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s"
+			a.set(func() { a.users[ending] = account })
+			w.must(os.WriteFile(file, []byte(ending), 0o600))
+			agent(port, file, "--agent-id=a")
+			p.ready()
+			conn := w.echo(p)
+
+			a.set(func() { a.invalid[ending] = true })
+			w.must(os.WriteFile(file, []byte(account), 0o600))
+			clock := w.file("clock") // of an agent whose token is reviewed all the time
+			w.must(os.WriteFile(clock, []byte(account+"@node-1"), 0o600))
+			agent(p.agentPort, clock, "--agent-id=clock")
+			eventually(t, "another token is reviewed many times", func() bool {
+				n, err := strconv.Atoi(metric(p.healthPort, `tombolo_konnectivity_token_reviews_total{outcome="good"}`))
+				return err == nil && n > 3*reviewRefusals
+			})
+			if got := metric(p.healthPort, `tombolo_konnectivity_token_reviews_total{outcome="refused"}`); got != "0" {
+				t.Errorf("the token that has ended was refused %s times", got)
+			}
+			echoes(t, conn, 10_000)
+			connected := func() int { return strings.Count(p.log.String(), `msg="agent connected" agent=a `) }
+			if n := connected(); n != 1 || strings.Contains(p.log.String(), "agent gone") {
+				t.Errorf("the agent has connected %d times, or is gone", n)
+			}
+
+			cut <- struct{}{}
+			eventually(t, "the agent is back", func() bool { return connected() == 2 })
+			if strings.Contains(p.log.String(), "an agent was refused") {
+				t.Error("it has shown the token that has ended")
+			}
+		})
+	}
+}
+
+// reviewRefusals is after how many of them an agent is let go.
+const reviewRefusals = 4

@@ -147,7 +147,66 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%s: %s is no metric of the reference", kind, name)
 			}
 		}
+		fromZero(t, kind, ours)
 	}
+}
+
+// fromZero wants a series for each value that a label of the reference can have, and that nothing is counted yet.
+func fromZero(t *testing.T, kind string, ours map[string]*dto.MetricFamily) {
+	t.Helper()
+	prefix := "konnectivity_network_proxy_" + kind + "_"
+	there := map[string]bool{}
+	for name, f := range ours {
+		for _, m := range f.Metric {
+			one := strings.TrimPrefix(name, prefix)
+			for _, l := range m.Label {
+				one += " " + l.GetValue()
+			}
+			there[one] = true
+			n := m.Counter.GetValue() + m.Gauge.GetValue() + float64(m.Histogram.GetSampleCount())
+			if n != 0 && one != "known_server_count" { // an agent wants one, as soon as it looks
+				t.Errorf("%s: %s is %v at the start", kind, one, n)
+			}
+		}
+	}
+	for _, one := range series(kind) {
+		if !there[one] {
+			t.Errorf("%s: there is no %s from the start", kind, one)
+		}
+	}
+}
+
+// series are those of the reference with labels, with the values of the labels in the order of their names.
+func series(kind string) (out []string) {
+	add := func(name string, values ...string) {
+		for _, v := range values {
+			out = append(out, name+" "+v)
+		}
+	}
+	for _, segment := range []string{"from_client", "to_client", "from_agent", "to_agent"} {
+		for _, packet := range []string{"DIAL_REQ", "DIAL_RSP", "CLOSE_REQ", "CLOSE_RSP", "DATA", "DIAL_CLS", "DRAIN"} {
+			add("stream_packets_total", packet+" "+segment)
+		}
+		add("stream_errors_total", "Unavailable Unknown "+segment) // other codes come with their errors
+	}
+	if kind == "agent" {
+		add("server_connection_failure_count", "from_server", "to_server")
+		add("endpoint_dial_failure_total", "timeout", "unknown")
+		add("lease_lists_total", "200 ")
+		add("lease_watches_total", "200 ")
+		add("lease_list_latency_seconds", "200")
+		return out
+	}
+	add("grpc_connections", "Proxy", "Connect")
+	add("full_receive_channels", "Proxy", "Connect")
+	add("ready_backends", "default")
+	add("dial_failure_count", "no_agent", "error_response", "unrecognized_response", "send_rsp", "backend_close",
+		"backend_dial_timeout", "frontend_close")
+	add("lease_delete_total", "200 ")
+	add("lease_delete_latency_seconds", "200")
+	add("lease_list_total", "200 ")
+	add("lease_list_latency_seconds", "200")
+	return out
 }
 
 // TestEndpoints asks the ports as probes do.
@@ -174,9 +233,19 @@ func TestEndpoints(t *testing.T) {
 	want(p.healthPort, "/readyz?verbose", 200, "agents by default: 1")
 	want(a.health, "/healthz", 200, "ok")
 	want(a.health, "/readyz?verbose", 200, "servers: 1 of 1")
+	want(a.health, "/readyz", 200, "ok")
+	want(a.health, "/ready", 200, "ok")
+	want(p.healthPort, "/ready", 200, "ok")
 	want(a.admin, "/metrics", 301, "")
 	want(a.admin, "/debug/pprof/", 404, "")
+	profiled := ourAgent(w, p.agentPort, "--enable-profiling")
+	profiled.ready()
+	want(profiled.admin, "/debug/pprof/", 200, "goroutine")
+	want(profiled.health, "/debug/pprof/", 404, "")
+	want(w.ours("grpc", false).admin, "/debug/pprof/", 404, "")
 	p.soft()
 	eventually(t, "the agent is not ready", func() bool { status, _ := get(a.health, "/readyz"); return status == 503 })
-	want(a.health, "/readyz", 503, "[-]server-connected failed: connected to 0 of 1 servers")
+	for _, path := range []string{"/readyz", "/ready"} {
+		want(a.health, path, 503, "[-]server-connected failed: connected to 0 of 1 servers")
+	}
 }

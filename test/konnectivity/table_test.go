@@ -32,6 +32,7 @@ func TestTable(t *testing.T) {
 	events := []event{
 		{"its caller stops to read: an echo beside it", []string{"grpc", "http-connect"}, callerStops(echoBeside)},
 		{"the same: a new dial", []string{"grpc", "http-connect"}, callerStops(dialBeside)},
+		{"its caller reads 200 KiB/s, the reference's wire: an echo beside it", []string{"grpc", "http-connect"}, callerIsSlow},
 		{"its target stops to read: an echo beside it", []string{"grpc", "http-connect"}, targetStops(echoBeside)},
 		{"the same: a new dial", []string{"grpc", "http-connect"}, targetStops(dialBeside)},
 		{"its caller finishes while the target is at its answer", []string{"http-connect"}, halfClose},
@@ -96,16 +97,17 @@ type trial struct {
 
 // saw is what was seen of it; bad of what ours must not do.
 type saw struct {
-	text string
-	bad  bool
+	text    string
+	answers int // of an echo
+	bad     bool
 }
 
 func (x trial) start(serverFlags ...string) *proxy {
 	return x.server(x.world, x.mode, false, serverFlags...)
 }
 
-func (x trial) started() *proxy {
-	p := x.start()
+func (x trial) started(serverFlags ...string) *proxy {
+	p := x.start(serverFlags...)
 	x.agent(x.world, p.agentPort)
 	p.ready()
 	return p
@@ -129,112 +131,6 @@ func (x trial) connect(p *proxy, address string) net.Conn {
 	x.must(err)
 	x.Cleanup(func() { go conn.Close() })
 	return conn
-}
-
-// callerStops reads nothing of what a target sends as fast as it can.
-func callerStops(beside func(trial, *proxy, net.Conn) saw) func(trial) saw {
-	return func(x trial) saw {
-		p := x.started()
-		flood := runtest.Serve(x, func(c *net.TCPConn) {
-			if _, err := io.ReadFull(c, make([]byte, 1)); err == nil { // a target that speaks first fails dials
-				io.Copy(c, zeros{})
-			}
-		})
-		other := x.echo(p)
-		_, err := io.WriteString(x.connect(p, flood.Addr()), "!")
-		x.must(err)
-		return beside(x, p, other)
-	}
-}
-
-// targetStops lets a target read nothing of what a caller sends.
-func targetStops(beside func(trial, *proxy, net.Conn) saw) func(trial) saw {
-	return func(x trial) saw {
-		p := x.started()
-		deaf := runtest.Serve(x, func(*net.TCPConn) { <-x.Context().Done() })
-		other := x.echo(p)
-		conn := x.connect(p, deaf.Addr())
-		go io.Copy(conn, zeros{})
-		return beside(x, p, other)
-	}
-}
-
-// echoBeside sends a byte again and again on another connection for the window, and says how long it waited at most.
-func echoBeside(x trial, _ *proxy, conn net.Conn) saw {
-	var mu sync.Mutex
-	var longest time.Duration
-	last := time.Now()
-	came := make(chan struct{}, 1)
-	go func() {
-		var b [1]byte
-		for {
-			if _, err := conn.Write(b[:]); err != nil {
-				return
-			}
-			if _, err := io.ReadFull(conn, b[:]); err != nil {
-				return
-			}
-			now := time.Now()
-			mu.Lock()
-			longest, last = max(longest, now.Sub(last)), now
-			mu.Unlock()
-			select {
-			case came <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	most := func() (waited, stands time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
-		stands = time.Since(last)
-		return max(longest, stands), stands
-	}
-	<-time.After(x.window)
-	waited, stands := most()
-	if stands < time.Second {
-		return saw{text: "at most " + rounded(waited)}
-	}
-	select { // one byte that came within the window may be in the channel
-	case <-came:
-	default:
-	}
-	if x.name == "ours" { // it has all the time that it needs
-		select {
-		case <-came:
-			waited, _ = most()
-			return saw{text: "at most " + rounded(waited)}
-		case <-time.After(bound):
-		}
-	}
-	return saw{text: "stands still after " + rounded(stands), bad: true}
-}
-
-// dialBeside makes connections for the window, one after the other, and says what the slowest dial took.
-func dialBeside(x trial, p *proxy, _ net.Conn) saw {
-	echo := runtest.Echo(x)
-	var longest time.Duration
-	most := x.window
-	if x.name == "ours" {
-		most = bound
-	}
-	next := time.NewTicker(x.window / 40) // all ends are in this process, and each connection has descriptors for a while
-	defer next.Stop()
-	for end := time.Now().Add(x.window); time.Now().Before(end); <-next.C {
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(x.Context(), most)
-		conn, err := p.dial(ctx, echo.Addr())
-		took := time.Since(begin)
-		if err != nil {
-			cancel()
-			x.Logf("a dial after %v: %v", took, err)
-			return saw{text: "none within " + rounded(took), bad: true}
-		}
-		go conn.Close()
-		cancel()
-		longest = max(longest, took)
-	}
-	return saw{text: "at most " + rounded(longest)}
 }
 
 // rounded has two digits.
