@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -13,8 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,8 +116,10 @@ func TestAgentOutOfDescriptors(t *testing.T) {
 	w.health = runtest.Address(8445)
 	cmd := exec.Command(os.Args[0], "agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"), "--allow", "127.0.0.0/8", "--health-listen", w.health)
 	limited(cmd)
+	begun := time.Now()
 	w.agent = startCommand(t, cmd)
 	w.agent.Says(t, "connected")
+	w.attended(t, begun)
 	must(t, "egress-config", "c1", "--mode", "connect-uds")
 	path, to := filepath.Join(w.dir, "run/clusters/c1/connect.sock"), echo(t)
 	live := connectThrough(t, path, to)
@@ -189,113 +188,6 @@ func connectAnswer(t *testing.T, path, to string) (net.Conn, string) {
 	return c, string(head)
 }
 
-// A flood on the admin port costs the oldest of its own connections their place,
-// and nothing else.
-func TestFloodOfTheAdminPort(t *testing.T) {
-	w := startHubWith(t, limited)
-	address := strings.TrimSuffix(w.listen, "8443") + "8444"
-	for range 4 * fewDescriptors {
-		c, err := (&net.Dialer{Timeout: runtest.Patience}).Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	if status, body := probe(t, "https://"+address+"/readyz"); status != http.StatusOK {
-		t.Errorf("/readyz answers %d %s", status, body)
-	}
-	must(t, "token", "create", "--cluster", "c1")
-}
-
-// TestProbesDuringAFloodOfTheAdminPort: connections come as fast as they can, and are
-// held: silent ones, some that say half a word, some that shake hands and ask nothing.
-// Probes are answered in their time. One that the machine itself kept for 100 ms
-// looks like the flood and may be shed, so it is asked again, as kubelet does.
-func TestProbesDuringAFloodOfTheAdminPort(t *testing.T) {
-	w := startHubWith(t, limited)
-	address := strings.TrimSuffix(w.listen, "8443") + "8444"
-	ctx, stop := context.WithCancel(t.Context())
-	var flood sync.WaitGroup
-	var came atomic.Int64
-	for i := range 8 {
-		flood.Go(func() { floodWith(ctx, address, i, &came) })
-	}
-	defer flood.Wait()
-	defer stop()
-	runtest.Eventually(t, "the flood is there", func() bool { return came.Load() > 8*fewDescriptors })
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{ // Prometheus's own
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	}}
-	const probes, tries = 30, 3
-	var longest time.Duration
-	again := 0
-	for i := range probes {
-		path := []string{"livez", "readyz", "metrics"}[i%3]
-		begun, failures := time.Now(), 0
-		for ; failures < tries; failures++ {
-			if err := ask(client, "https://"+address+"/"+path); err == nil {
-				break
-			} else if failures == tries-1 {
-				t.Fatalf("probe %d of /%s: %v, for the %dth time", i, path, err, tries)
-			}
-		}
-		if failures > 0 {
-			again++
-		}
-		longest = max(longest, time.Since(begun))
-	}
-	if again > probes/4 {
-		t.Errorf("%d of %d probes had to be asked again", again, probes)
-	}
-	t.Logf("%d connections came; the slowest probe took %v, %d were asked again", came.Load(), longest, again)
-}
-
-func ask(client *http.Client, url string) error {
-	res, err := client.Get(url)
-	if err != nil {
-		return err
-	}
-	body, err := io.ReadAll(res.Body)
-	res.Body.Close()
-	if err == nil && (res.StatusCode != http.StatusOK || len(body) == 0) {
-		err = fmt.Errorf("%s, %d bytes", res.Status, len(body))
-	}
-	return err
-}
-
-// floodWith opens connections and holds the newest.
-func floodWith(ctx context.Context, address string, kind int, came *atomic.Int64) {
-	held := make([]net.Conn, 256)
-	defer func() {
-		for _, c := range held {
-			if c != nil {
-				c.Close()
-			}
-		}
-	}()
-	for n := 0; ctx.Err() == nil; n++ {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			continue
-		}
-		came.Add(1)
-		if kind == 0 && n%64 == 0 {
-			c.Write([]byte{22, 3})
-		}
-		if kind == 1 && n%64 == 0 {
-			shaken := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-			shaken.SetDeadline(time.Now().Add(time.Second))
-			if shaken.HandshakeContext(ctx) == nil {
-				c = shaken
-			}
-		}
-		if old := held[n%len(held)]; old != nil {
-			old.Close()
-		}
-		held[n%len(held)] = c
-	}
-}
-
 // connectThrough opens a connection with CONNECT.
 func connectThrough(t *testing.T, path, to string) net.Conn {
 	t.Helper()
@@ -344,7 +236,7 @@ func probe(t *testing.T, url string) (int, string) {
 // startHubWith is startHub with a change to how the process starts.
 func startHubWith(t *testing.T, change func(*exec.Cmd)) *world {
 	t.Helper()
-	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443)}
+	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443), cluster: "c1"}
 	cmd := exec.Command(os.Args[0], "hub", "--state-dir", filepath.Join(w.dir, "hub"), "--run-dir", filepath.Join(w.dir, "run"),
 		"--listen", w.listen, "--admin-listen", strings.TrimSuffix(w.listen, "8443")+"8444", "--advertise", w.listen)
 	change(cmd)

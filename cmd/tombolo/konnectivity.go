@@ -47,7 +47,6 @@ read again when it changes, and on SIGHUP.`,
 		if err != nil {
 			return err
 		}
-		o.KeepaliveGiven = cmd.Flags().Changed("keepalive-time")
 		dropin.Tell(log, cmd.Flags(), server.Meaningless())
 		deps := server.Deps{Log: log, Reg: newRegistry(), Getenv: os.Getenv}
 		if file.path != "" {
@@ -131,7 +130,6 @@ A SIGTERM drains, and the process ends when the last connection has, at the late
 		if err != nil {
 			return err
 		}
-		o.KeepaliveGiven = cmd.Flags().Changed("keepalive-time")
 		dropin.Tell(log, cmd.Flags(), agent.Meaningless())
 		a, err := agent.New(o, agent.Deps{Log: log, Reg: newRegistry(), Getenv: os.Getenv, Drain: limit.Drain})
 		if err != nil {

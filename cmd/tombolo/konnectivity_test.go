@@ -46,3 +46,15 @@ func TestKonnectivityRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestKonnectivityIDs are by default those of the environment.
+func TestKonnectivityIDs(t *testing.T) {
+	t.Setenv("PROXY_SERVER_ID", "server-1")
+	t.Setenv("PROXY_AGENT_ID", "agent-1")
+	if got := newKonnectivityServerCommand().Flags().Lookup("server-id").Value.String(); got != "server-1" {
+		t.Errorf("the server is %q", got)
+	}
+	if got := newKonnectivityAgentCommand().Flags().Lookup("agent-id").Value.String(); got != "agent-1" {
+		t.Errorf("the agent is %q", got)
+	}
+}

@@ -106,7 +106,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // most, and no other.
 func TestMemoryOfARunningHub(t *testing.T) {
 	w, socket, _ := limitedWorld(t, "limits: {memory: 64MiB}\n")
-	neighbour := &world{dir: filepath.Join(w.dir, "c2"), health: runtest.Address(8445)}
+	neighbour := &world{dir: filepath.Join(w.dir, "c2"), health: runtest.Address(8445), cluster: "c2"}
 	neighbour.join = strings.TrimSpace(strings.TrimPrefix(must(t, "token", "create", "--cluster", "c2"), "tombolo agent --join "))
 	neighbour.runAgent(t)
 	other := connectThrough(t, filepath.Join(w.dir, "run/clusters/c2/connect.sock"), echo(t))
