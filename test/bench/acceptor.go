@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/tombolo-io/tombolo/internal/stream/carrier"
 	"github.com/tombolo-io/tombolo/test/roles"
@@ -32,23 +34,50 @@ func startAcceptor(ctx context.Context, t transport, serve func(stream)) (*accep
 			return nil, err
 		}
 	}
-	first, err := net.Listen("tcp", net.JoinHostPort(t.ListenAt, "0"))
-	if err != nil {
-		return nil, err
-	}
-	a.address = first.Addr().String()
-	listeners := []net.Listener{first}
-	for _, address := range spread(a.address)[1:] {
-		ln, err := net.Listen("tcp", address)
-		if err != nil {
-			return nil, errors.Join(err, first.Close())
+	// A port that is free on the first address may be taken on another one, by whoever shares this machine.
+	var listeners []net.Listener
+	for range 20 {
+		var err error
+		if listeners, err = listenSpread(net.JoinHostPort(t.ListenAt, "0")); err == nil {
+			break
+		} else if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, err
 		}
-		listeners = append(listeners, ln)
 	}
+	if listeners == nil {
+		return nil, fmt.Errorf("no port is free on all of %q in 20 tries: free some, then run this again",
+			spread(net.JoinHostPort(t.ListenAt, "0")))
+	}
+	a.address = listeners[0].Addr().String()
 	for _, ln := range listeners {
 		go a.acceptDirect(ln, t.Kind, conf)
 	}
 	return a, nil
+}
+
+// listenSpread listens on one port of all addresses that spread gives, or on none.
+func listenSpread(address string) (listeners []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, ln := range listeners {
+				ln.Close()
+			}
+			listeners = nil
+		}
+	}()
+	first, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	listeners = append(listeners, first)
+	for _, address := range spread(first.Addr().String())[1:] {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			return listeners, err
+		}
+		listeners = append(listeners, ln)
+	}
+	return listeners, nil
 }
 
 func (a *acceptor) acceptDirect(ln net.Listener, kind string, conf *tls.Config) {

@@ -127,6 +127,8 @@ func targets(lanes int) []target {
 			against("konncopens", egressDropIn, egressReference, doorPerOpen, "32")...)},
 		{"konnectivity, one stream, CPU per GB of server and agent", "of the reference", 0.7, 0.4, true,
 			both("konn1", egressDropIn, egressReference, doorCost)},
+		{"konnectivity by gRPC, memory of an idle connection", "of the reference", 0.55, 0.5, true,
+			against("konnmem", egressDropIn, egressReference, idleBytes, "1000")},
 		{"konnectivity by CONNECT, memory of an idle connection", "of the reference", 0.35, 0, true,
 			against("konncmem", egressDropIn, egressReference, idleBytes, "1000")},
 		{"routed mode, memory of an idle connection", "KiB", 40, 0, true, []figure{{
@@ -258,7 +260,7 @@ func quickPlan(lanes int) map[string]quickly {
 	// sleeps, and where the value is close to the target, chance shall not decide.
 	for name, rounds := range map[string]int{
 		"memstreams": 1, "memsessions": 1, "long": 2, "narrow": 2,
-		"memtunnels": 1, "konncmem": 1, "edgepolicy": 1, "edgechange": 1, "route": 3,
+		"memtunnels": 1, "konnmem": 1, "konncmem": 1, "edgepolicy": 1, "edgechange": 1, "route": 3,
 		"ping": 9, "e2eping": 9, "konnopens": 9, "konncopens": 9, "bulk16": 15, "e2e16": 9, "e2eopens": 9, "stalls": 9, "loss": 9,
 	} {
 		q := plan[name]
