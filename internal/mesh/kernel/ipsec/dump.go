@@ -4,7 +4,9 @@ package ipsec
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -15,11 +17,14 @@ import (
 // all behind the first four bytes is zero: so this reads the answer itself.
 func (d *Device) policies() (map[policy]meaning, error) {
 	have := map[policy]meaning{}
-	req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETPOLICY, unix.NLM_F_DUMP)
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_XFRM: d.socket}
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	all, err := req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWPOLICY)
-	if err != nil {
+	var all [][]byte
+	if err := whole(func() (err error) {
+		req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETPOLICY, unix.NLM_F_DUMP)
+		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_XFRM: d.socket}
+		req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		all, err = req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWPOLICY)
+		return err
+	}); err != nil {
 		return nil, failed("reading the policies of IPsec", err)
 	}
 	for _, b := range all {
@@ -81,4 +86,39 @@ func address(a nl.XfrmAddress, family uint16) netip.Addr {
 		return netip.AddrFrom16(a)
 	}
 	return netip.AddrFrom4([4]byte(a[:4]))
+}
+
+// States are those of the link.
+func (d *Device) States() (out []Seen, err error) {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		var all []netlink.XfrmState
+		if err := whole(func() (err error) { all, err = d.nl.XfrmStateList(family); return err }); err != nil {
+			return nil, failed("reading the states of IPsec", err)
+		}
+		for i := range all { // they have the keys: nothing of them is printed
+			k := &all[i]
+			if k.Ifid != int(d.s.ID) || k.Spi == 0 {
+				continue
+			}
+			s := Seen{Name: Name{addr(k.Dst), uint32(k.Spi)}, Peer: uint32(k.Reqid), From: addr(k.Src), UDP: k.Encap != nil,
+				Sends: d.s.Mark != 0 && k.OutputMark != nil && k.OutputMark.Value == d.s.Mark,
+				Bytes: k.Statistics.Bytes, Packets: k.Statistics.Packets, Replayed: k.Statistics.Replay,
+				Late: k.Statistics.ReplayWindow, Forged: k.Statistics.Failed, Made: time.Unix(int64(k.Statistics.AddTime), 0)}
+			if k.Statistics.UseTime != 0 {
+				s.Used = time.Unix(int64(k.Statistics.UseTime), 0)
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// whole reads again what others have changed meanwhile.
+func whole(read func() error) (err error) {
+	for range reads {
+		if err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
 }
