@@ -33,12 +33,23 @@ type diversion struct {
 	away bool
 }
 
+// The priorities of the longest ranges: that of one address. Others follow, up to that of all addresses.
+const (
+	priority4 = 100
+	priority6 = 200
+)
+
 // priority has the longer range be asked first. Each has one length and one IP version, as filters of a priority must.
 func (v diversion) priority() uint16 {
 	if v.to.Addr().Is4() {
-		return uint16(100 + 32 - v.to.Bits())
+		return uint16(priority4 + 32 - v.to.Bits())
 	}
-	return uint16(200 + 128 - v.to.Bits())
+	return uint16(priority6 + 128 - v.to.Bits())
+}
+
+// ofDiversion reports whether a priority is that of some range.
+func ofDiversion(p uint16) bool {
+	return p >= priority4 && p <= priority4+32 || p >= priority6 && p <= priority6+128
 }
 
 // diversions are what packets for some ranges need to leave, where others stay that may lie within them.
@@ -80,8 +91,21 @@ func within(p netip.Prefix, others map[netip.Prefix]bool) bool {
 }
 
 // OpenDivert has what comes out of one link come in by another one. No packet is diverted yet: what an earlier run has
-// left goes.
+// left goes. Filters of somebody else stay, but those of our kind and priorities are ours.
 func OpenDivert(from, to string) (*Divert, error) {
+	d, err := openDivert(from, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.nl.LinkSetUp(d.to); err != nil {
+		d.nl.Close()
+		return nil, failed("diverting packets to the link "+to, err)
+	}
+	return d, nil
+}
+
+// openDivert is OpenDivert before the other link is set up.
+func openDivert(from, to string) (*Divert, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, failed("opening netlink for a diversion", err)
@@ -102,27 +126,107 @@ func OpenDivert(from, to string) (*Divert, error) {
 
 func (d *Divert) begin() error {
 	for _, l := range []netlink.Link{d.from, d.to} {
-		q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0),
-			Parent: netlink.HANDLE_CLSACT}}
-		if err := d.nl.QdiscDel(q); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+		if err := d.classifier(l); err != nil {
 			return err
 		}
-		if err := d.nl.QdiscAdd(q); err != nil {
-			return err
+	}
+	left, err := d.nl.FilterList(d.from, netlink.HANDLE_MIN_EGRESS)
+	if err != nil {
+		return err
+	}
+	for _, f := range left {
+		if a := f.Attrs(); f.Type() == "flower" && ofDiversion(a.Priority) {
+			if err := d.nl.FilterDel(&netlink.Flower{FilterAttrs: *a}); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
 		}
 	}
 	// It needs no address of its own. What a kernel without this setting sends by itself, WireGuard drops.
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+d.to.Attrs().Name+"/disable_ipv6", []byte("1"), 0o644)
+	return d.nl.FilterReplace(d.comesIn())
+}
+
+// classifier has a link be one that filters can be attached to, both ways.
+func (d *Divert) classifier(l netlink.Link) error {
+	q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}}
+	err := d.nl.QdiscAdd(q)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	all, err := d.nl.QdiscList(l)
+	if err != nil || slices.ContainsFunc(all, func(o netlink.Qdisc) bool { return o.Type() == q.Type() }) {
+		return err
+	}
+	if err := d.nl.QdiscDel(q); err != nil { // one that knows one way alone is in its place
+		return err
+	}
+	return d.nl.QdiscAdd(q)
+}
+
+// comesIn is the filter by which what the other link decrypts comes in by the link.
+func (d *Divert) comesIn() *netlink.Flower {
 	in := netlink.NewMirredAction(d.from.Attrs().Index)
 	in.MirredAction = netlink.TCA_INGRESS_REDIR
-	if err := d.nl.FilterAdd(&netlink.Flower{
+	return &netlink.Flower{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: d.to.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1,
 			Handle: 1, Protocol: unix.ETH_P_ALL},
 		Actions: []netlink.Action{in},
-	}); err != nil {
-		return err
 	}
-	return d.nl.LinkSetUp(d.to)
+}
+
+// Check puts back the filters that somebody else has removed, and counts them. Without them no packet leaves by the
+// other link, or comes in by it.
+func (d *Divert) Check() (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := d.lostLocked()
+	if err == nil && n > 0 {
+		err = errors.Join(d.classifier(d.from), d.classifier(d.to), d.nl.FilterReplace(d.comesIn()))
+	}
+	if err != nil {
+		return n, failed("looking at the diversions from the link "+d.from.Attrs().Name, err)
+	}
+	if n > 0 {
+		return n, d.applyLocked()
+	}
+	return 0, nil
+}
+
+// lostLocked forgets the filters that the kernel does not have any more, and counts them.
+func (d *Divert) lostLocked() (n int, err error) {
+	type name struct {
+		priority uint16
+		handle   uint32
+	}
+	read := func(l netlink.Link, parent uint32) (map[name]bool, error) {
+		all, err := d.nl.FilterList(l, parent)
+		there := map[name]bool{}
+		for _, f := range all {
+			if a := f.Attrs(); f.Type() == "flower" {
+				there[name{a.Priority, a.Handle}] = true
+			}
+		}
+		return there, err
+	}
+	out, err := read(d.from, netlink.HANDLE_MIN_EGRESS)
+	if err != nil {
+		return 0, err
+	}
+	in, err := read(d.to, netlink.HANDLE_MIN_INGRESS)
+	if err != nil {
+		return 0, err
+	}
+	if f := d.comesIn(); !in[name{f.Priority, f.Handle}] {
+		n++
+	}
+	for v, handle := range d.have {
+		if !out[name{v.priority(), handle}] {
+			delete(d.have, v)
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Away has packets for these ranges leave by the other link, and no others.

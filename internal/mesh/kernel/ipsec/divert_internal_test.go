@@ -52,10 +52,15 @@ func TestDiversions(t *testing.T) {
 		a := netip.MustParseAddr(v.any)
 		for bits := range a.BitLen() + 1 {
 			p := diversion{to: netip.PrefixFrom(a, bits)}.priority()
-			if had := seen[p]; had != "" || p == 0 {
+			if had := seen[p]; had != "" || p == 0 || !ofDiversion(p) {
 				t.Fatalf("%d bits of IPv%s have the priority %d of %s", bits, v.kind, p, had)
 			}
 			seen[p] = fmt.Sprintf("%d bits of IPv%s", bits, v.kind)
+		}
+	}
+	for p := range uint16(400) {
+		if ofDiversion(p) != (seen[p] != "") {
+			t.Errorf("the priority %d is ours: %v", p, ofDiversion(p))
 		}
 	}
 }
