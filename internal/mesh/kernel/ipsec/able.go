@@ -3,6 +3,7 @@
 package ipsec
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"net/netip"
@@ -40,14 +41,18 @@ var diverting = part{"diverting packets from one link to another (clsact, flower
 const crypto = "gcm ghash-generic ctr seqiv drbg"
 
 // Able says what the kernel lacks for IPsec, by name and with the command that loads it. It tries in a network
-// namespace of its own, which goes with it: nothing of this machine is changed, but that the kernel loads modules if it
-// can. Beside says that another engine is to carry packets of some peers.
-func Able(beside bool) *fault.Fault {
-	lacks, err := able(beside)
+// namespace of its own, which goes with it. Without the right to make one (CAP_SYS_ADMIN, which nothing else here
+// needs) it tries in this one, with a link and an id of its own, and removes it all: nothing of this machine is
+// changed, but that the kernel loads modules if it can. Beside says that another engine is to carry packets of some
+// peers.
+func Able(ctx context.Context, beside bool) *fault.Fault {
+	lacks, err := able(ctx, beside)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Because(err).
-			Hint("run it as root, or give it CAP_NET_ADMIN and CAP_SYS_ADMIN")
+			Hint("run it as root, or give it CAP_NET_ADMIN")
+	case errors.Is(err, errOccupied):
+		return fault.From(err)
 	case err != nil:
 		return fault.New(fault.CodeUnsupported, "IPsec in the kernel").Because(err)
 	case len(lacks) == 0:
@@ -62,7 +67,7 @@ func Able(beside bool) *fault.Fault {
 			"peers stay the same", strings.Join(modules, " "))
 }
 
-func able(beside bool) (lacks []part, err error) {
+func able(ctx context.Context, beside bool) (lacks []part, err error) {
 	runtime.LockOSThread()
 	here, err := netns.Get()
 	if err != nil {
@@ -70,29 +75,27 @@ func able(beside bool) (lacks []part, err error) {
 		return nil, err
 	}
 	defer here.Close()
-	alone, err := netns.New()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	defer alone.Close()
+	// Whatever keeps it from making one (rights, a filter of system calls, a limit), the try is the same here.
+	alone := unix.Unshare(unix.CLONE_NEWNET) == nil
 	defer func() {
-		if back := netns.Set(here); back != nil { // the thread ends with its goroutine, and serves nobody else
-			err = errors.Join(err, back)
-			return
+		if alone {
+			if back := netns.Set(here); back != nil { // the thread ends with its goroutine, and serves nobody else
+				err = errors.Join(err, back)
+				return
+			}
 		}
 		runtime.UnlockOSThread()
 	}()
-	d, err := Open(Settings{Link: "tombolo", ID: 1, MTU: 1280})
+	d, err := openTrial(ctx)
 	switch {
-	case errors.Is(err, os.ErrPermission):
+	case errors.Is(err, os.ErrPermission), errors.Is(err, errOccupied), errors.Is(err, context.Canceled):
 		return nil, err
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return []part{{"links of kind xfrm", "xfrm_interface", nil}}, nil
 	case err != nil:
 		return []part{{"XFRM", needs, nil}}, nil
 	}
-	defer d.close()
+	defer func() { err = errors.Join(err, d.Close(false)) }()
 	if _, err := d.policies(); err != nil {
 		return []part{{"XFRM", needs, nil}}, nil
 	}
@@ -108,7 +111,8 @@ func able(beside bool) (lacks []part, err error) {
 	return lacks, nil
 }
 
-// tryState has a state be made. Nobody can send by it: the namespace has no other link.
+// tryState has a state be made. Nobody sends by it: no policy has the link's id, and the addresses are nobody's (RFC
+// 5737, RFC 3849).
 func tryState(from, to string, c Cipher) func(*Device) error {
 	return func(d *Device) error {
 		var key [KeyBytes]byte
@@ -120,9 +124,9 @@ func tryState(from, to string, c Cipher) func(*Device) error {
 	}
 }
 
-// tryDivert has packets be diverted from the link to itself, which nothing is routed into.
+// tryDivert has packets be diverted from the link to itself, which nothing is routed into, and which is never up.
 func tryDivert(d *Device) error {
-	v, err := OpenDivert(d.s.Link, d.s.Link)
+	v, err := openDivert(d.s.Link, d.s.Link)
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,7 @@ type Seen struct {
 	Peer           uint32
 	From           netip.Addr
 	UDP            bool
+	Sends          bool // packets leave by it, as the mark of the link says; false where the link has none
 	Bytes, Packets uint64
 	Replayed       uint32 // packets that came twice
 	Late           uint32 // packets that came behind the window

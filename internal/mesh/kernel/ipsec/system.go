@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -48,6 +47,19 @@ const (
 
 // Open makes the link, or takes over the one of ours that is there with its policies and states: they work on.
 func Open(s Settings) (*Device, error) {
+	d, err := open(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.link(); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// open opens the sockets to the kernel. It changes nothing.
+func open(s Settings) (*Device, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_XFRM)
 	if err != nil {
 		return nil, failed("opening netlink for IPsec", err)
@@ -57,12 +69,7 @@ func Open(s Settings) (*Device, error) {
 		handle.Close()
 		return nil, failed("opening netlink for IPsec", err)
 	}
-	d := &Device{s: s, nl: handle, socket: &nl.SocketHandle{Socket: socket}}
-	if err := d.link(); err != nil {
-		d.close()
-		return nil, err
-	}
-	return d, nil
+	return &Device{s: s, nl: handle, socket: &nl.SocketHandle{Socket: socket}}, nil
 }
 
 func (d *Device) close() {
@@ -130,6 +137,15 @@ func (d *Device) Apply(peers []Peer) error {
 	return nil
 }
 
+// Differs counts the policies that Apply would change.
+func (d *Device) Differs(peers []Peer) (int, error) {
+	have, err := d.policies()
+	if err != nil {
+		return 0, err
+	}
+	return len(changes(have, policies(peers))), nil
+}
+
 func (d *Device) kernelPolicy(p policy, m meaning) *netlink.XfrmPolicy {
 	any := everything[0]
 	if p.far.Addr().Is6() {
@@ -172,30 +188,6 @@ func (d *Device) Remove(n Name) error {
 	return failed(fmt.Sprintf("removing the state %#x to %s", n.SPI, n.To), err)
 }
 
-// States are those of the link.
-func (d *Device) States() (out []Seen, err error) {
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		all, err := d.nl.XfrmStateList(family)
-		if err != nil {
-			return nil, failed("reading the states of IPsec", err)
-		}
-		for i := range all { // they have the keys: nothing of them is printed
-			k := &all[i]
-			if k.Ifid != int(d.s.ID) || k.Spi == 0 {
-				continue
-			}
-			s := Seen{Name: Name{addr(k.Dst), uint32(k.Spi)}, Peer: uint32(k.Reqid), From: addr(k.Src), UDP: k.Encap != nil,
-				Bytes: k.Statistics.Bytes, Packets: k.Statistics.Packets, Replayed: k.Statistics.Replay,
-				Late: k.Statistics.ReplayWindow, Forged: k.Statistics.Failed, Made: time.Unix(int64(k.Statistics.AddTime), 0)}
-			if k.Statistics.UseTime != 0 {
-				s.Used = time.Unix(int64(k.Statistics.UseTime), 0)
-			}
-			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
 // There reports whether the link is there.
 func (d *Device) There() bool {
 	_, err := d.nl.LinkByName(d.s.Link)
@@ -204,51 +196,6 @@ func (d *Device) There() bool {
 
 // Made reports whether this process has made the link, else it was there before.
 func (d *Device) Made() bool { return d.made }
-
-// Leave removes the link of an earlier run with its policies and states, and reports whether there was one. What leads
-// into it is dropped then.
-func Leave(link string, id uint32) (bool, error) {
-	have, err := netlink.LinkByName(link)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return false, nil
-	} else if err != nil {
-		return false, failed("reading the link "+link, err)
-	}
-	if x, ok := have.(*netlink.Xfrmi); !ok || x.Alias != plan.Alias || x.Ifid != id {
-		return false, nil // it is for the engine that comes to say whose it is
-	}
-	d, err := Open(Settings{Link: link, ID: id})
-	if err != nil {
-		return false, err
-	}
-	return true, d.Close(false)
-}
-
-// Close ends the work with the link. Unless all is to stay, states go first, then the link, then the policies: in each
-// moment what leads into the link is dropped.
-func (d *Device) Close(keep bool) error {
-	defer d.close()
-	if keep {
-		return nil
-	}
-	var errs []error
-	states, err := d.States()
-	errs = append(errs, err)
-	for _, s := range states {
-		errs = append(errs, d.Remove(s.Name))
-	}
-	if link, err := d.nl.LinkByName(d.s.Link); err == nil {
-		errs = append(errs, d.nl.LinkDel(link))
-	}
-	have, err := d.policies()
-	errs = append(errs, err)
-	for _, c := range changes(have, nil) {
-		if err := d.nl.XfrmPolicyDel(d.kernelPolicy(c.policy, c.meaning)); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, failed("removing a policy for "+c.far.String(), err))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 func clash(link string) *fault.Fault {
 	return fault.New(fault.CodeClash, "link "+link).Whyf("it is there, and the mesh has not made it").
