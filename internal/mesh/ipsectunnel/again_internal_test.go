@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
 func TestANodeBeginsAgain(t *testing.T) {
@@ -136,6 +137,20 @@ func TestANodeIsKilledAndTakesItsStatesOver(t *testing.T) {
 			if n.kernel.count() > 4 {
 				t.Errorf("node %d: %d states", i, n.kernel.count())
 			}
+		}
+	})
+}
+
+// TestANodeHasAnotherKeyWhenItStarts: it finds what an earlier run with another key has left.
+func TestANodeHasAnotherKeyWhenItStarts(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, b := w.up()
+		b.end(true)
+		before := b.kernel.count()
+		b.key = tunnel.NewSecret([32]byte{1: 99})
+		b.start()
+		if err := w.within(time.Minute, time.Second); err != nil || b.kernel.count() != before {
+			t.Errorf("%d states of %d are left: %v", b.kernel.count(), before, err)
 		}
 	})
 }

@@ -50,13 +50,14 @@ type usage struct{ bytes, packets uint64 }
 // situation is what is known of a peer when it is decided what to do.
 type situation struct {
 	first  bool // of two nodes that have a reason to begin at one time, this one does
-	line   Line // by which packets are to go; zero: none do
+	line   Line // by which packets are to go; zero: none is known, and they go by the newest
 	since  time.Time
 	held   []held    // in the order in which they were made
 	wanted time.Time // when somebody wanted other keys, since packets are not answered; zero: nobody
 	busy   bool      // an exchange that this node has begun is under way
 	failed int       // exchanges that this node has begun, one after the other
 	tried  time.Time
+	early  byte // new keys are due up to a tenth before their time, by this of 256: not those of all peers at once
 }
 
 // verdict is what is to be done about a peer.
@@ -81,7 +82,7 @@ func (l Limits) decide(now time.Time, s situation) verdict {
 			continue
 		}
 		v.sooner(end)
-		if s.line.IsZero() || h.mute || !h.ends.IsZero() {
+		if h.mute || !h.ends.IsZero() {
 			continue
 		}
 		if v.send < 0 || h.line == s.line || s.held[v.send].line != s.line { // the newest on the line, else the newest
@@ -103,6 +104,11 @@ func (l Limits) decide(now time.Time, s situation) verdict {
 		v.begin = why
 	}
 	return v
+}
+
+// failsLong reports whether keys that were agreed then should have been replaced long ago, whoever has agreed them.
+func (l Limits) failsLong(now, made time.Time) bool {
+	return !now.Before(made.Add(l.Age + l.Age/4 + failsLong))
 }
 
 // reason is why an exchange is to be begun next, and when.
@@ -139,6 +145,7 @@ func (l Limits) reason(s situation, v verdict) (why string, due time.Time) {
 	if !h.own { // who has begun it is due before
 		age, bytes, packets = age+age/4, bytes+bytes/4, packets+packets/4
 	}
+	age -= l.Age / 10 / 256 * time.Duration(s.early)
 	if h.use.bytes >= bytes || h.use.packets >= packets {
 		return "much was sent", h.made
 	}

@@ -25,6 +25,7 @@ import (
 // Kernel are the policies and states of the link: an *ipsec.Device. It is used by one goroutine at a time.
 type Kernel interface {
 	Apply([]ipsec.Peer) error
+	Differs([]ipsec.Peer) (int, error) // how many policies Apply would change
 	Add(ipsec.State) error
 	Remove(ipsec.Name) error
 	States() ([]ipsec.Seen, error)
@@ -67,8 +68,10 @@ type Parts struct {
 	Raw       Raw    // nil: ESP is in UDP always
 	NoRaw     string // why that is so
 	ChaCha    bool   // it asks for ChaCha20-Poly1305
-	Port      uint16 // of ESP in UDP on this machine
-	Limits    Limits // Default
+	// Numbers is a secret of this node that stays when its keys change: the numbers of peers are made from it.
+	Numbers [32]byte
+	Port    uint16 // of ESP in UDP on this machine
+	Limits  Limits // Default
 	// Local is the address of this machine from which packets to another one leave.
 	Local func(to netip.Addr) (netip.Addr, error)
 	// Wake is called when a peer that was watched has traffic. It must return at once, and call nothing of this package.
@@ -93,6 +96,7 @@ type Engine struct {
 	hints   map[disco.Hint]*peer // of trials
 	spis    map[uint32]bool      // by which this node receives
 	work    *run.Group           // exchanges; nil: it does not run
+	begun   int                  // how many of them are under way that this node has begun
 	closed  bool
 	adopted bool      // what an earlier run has left is known
 	use     [2]uint64 // packets that were sent and received in all
@@ -100,6 +104,7 @@ type Engine struct {
 	stale   bool      // the kernel refused policies
 	lost    bool      // the link is gone
 	missed  time.Time // since when there is no link; zero: there is one
+	read    time.Time // when the kernel's policies were compared last
 }
 
 // peer is another node.
@@ -117,12 +122,13 @@ type peer struct {
 	seen    seen
 	cancel  context.CancelFunc // of the exchange that this node has begun
 	fault   error              // why the last one failed
+	due     string             // why an exchange is to be begun; empty: none is
+	warned  time.Time          // somebody was told of failures to replace the keys that were agreed then
 	answers int                // exchanges under way that the peer has begun
 	gone    bool
 
 	left     []ipsec.Seen // states of an earlier run, whose keys are only in the kernel
 	leftLine Line         // by which that has sent
-	told     bool         // a path, or that there is none
 	leftEnds time.Time    // when they go; zero: nothing has taken their place
 }
 

@@ -370,14 +370,21 @@ func TestAnotherPathWhileAnExchangeHangs(t *testing.T) {
 	})
 }
 
-func TestAPathThroughARelay(t *testing.T) {
+// TestAPathThatIsLost: it is sent by the path that was, as the kernel of a peer works on whose program is away, and
+// nothing is begun until there is another one.
+func TestAPathThatIsLost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.up()
-		a.engine.SetPath(b.public, path.Path{Relay: "hub"}, netip.Addr{})
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if a.sends() == nil {
-			t.Error("it is sent by the path that was lost")
+		b.end(true)
+		a.engine.SetPath(b.public, path.Path{}, netip.Addr{})
+		if err := w.within(3*Default.Age, time.Minute); err != nil {
+			t.Error(err)
+		}
+		b.start()
+		b.path(b.addrs[0], a.addrs[0])
+		a.path(a.addrs[0], b.addrs[0])
+		if err := w.within(time.Minute, 100*time.Millisecond); err != nil {
+			t.Error(err)
 		}
 	})
 }

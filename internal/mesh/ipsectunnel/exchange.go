@@ -24,6 +24,7 @@ import (
 func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 	ctx, cancel := context.WithTimeout(e.work.Context(), exchangeTime)
 	p.busy, p.tried, p.cancel = true, now, cancel
+	e.begun++
 	p.epoch++
 	e.log.Debug("keys are exchanged", telemetry.AttrNode, p.key.Short(), "path", p.line.Remote, telemetry.AttrReason, why)
 	if p.seen.asked.IsZero() {
@@ -36,6 +37,7 @@ func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		p.busy, p.cancel = false, nil
+		e.begun--
 		switch {
 		case err == nil || x.complete:
 			p.failed, p.fault = 0, nil
@@ -47,9 +49,22 @@ func (e *Engine) beginLocked(now time.Time, p *peer, why string) {
 			}
 			e.log.Debug("no keys for IPsec", telemetry.AttrNode, p.key.Short(), "path", x.line.Remote,
 				telemetry.AttrReason, err)
+			e.warnLocked(time.Now(), p)
 		}
 		e.alarm.Ring()
 	})
+}
+
+// warnLocked tells once of keys that should have been replaced long ago: after their end nothing passes.
+func (e *Engine) warnLocked(now time.Time, p *peer) {
+	made := e.agreedLocked(now, p)
+	if made.IsZero() || made.Equal(p.warned) || !e.parts.Limits.failsLong(now, made) {
+		return
+	}
+	p.warned = made
+	e.log.Warn("no new keys are agreed for IPsec: packets to the peer are lost when the present ones end",
+		telemetry.AttrNode, p.key.Short(), "agreed", made.Round(0), "end", made.Add(e.parts.Limits.HardAge).Round(0),
+		telemetry.AttrReason, p.fault)
 }
 
 // exchange is one with a peer. It is where keys go.

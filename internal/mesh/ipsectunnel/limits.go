@@ -16,6 +16,15 @@ const (
 	firstPause, longestPause = time.Second, time.Minute
 	// shakeAgain is how long after an exchange another one is begun because of what the peer does not answer.
 	shakeAgain = 5 * time.Second
+	// comparePolicies is how often the kernel's policies are compared with those that are wanted: that costs more than a
+	// look at the states, and nobody else has a reason to touch them.
+	comparePolicies = 10 * time.Second
+	// failsLong is how long after they were due new keys may fail to be agreed before somebody is told: the present ones
+	// last for days, and then nothing passes any more.
+	failsLong = time.Hour
+	// mostBegun bounds the exchanges of all peers that this node has begun at once: as many as one answers (keyconn). What
+	// is due waits, and who was tried last waits longest.
+	mostBegun = 64
 	// mostOfPeer bounds the exchanges of one peer that are answered at once.
 	mostOfPeer = 2
 	// lowestSPI keeps clear of the numbers that are reserved (RFC 4303 section 2.1) or that others choose by hand.

@@ -51,9 +51,12 @@ func (e *Engine) watch(ctx context.Context) {
 		began := time.Now()
 		e.mu.Lock()
 		err := e.lookLocked()
+		if err == nil {
+			err = e.compareLocked(began)
+		}
 		e.mu.Unlock()
 		if err != nil {
-			e.log.Debug("the states of IPsec are not read", telemetry.AttrReason, err)
+			e.log.Debug("the states or policies of IPsec are not read", telemetry.AttrReason, err)
 		}
 		// What many peers cost stays a small part of the time.
 		if !run.Wait(ctx, max(limit.WireGuardLook, limit.WireGuardRest*time.Since(began))) {
@@ -106,6 +109,22 @@ func (e *Engine) lookLocked() error {
 		e.alarm.Ring() // so much may have been sent that new keys are due
 	}
 	return nil
+}
+
+// compareLocked has the policies be set again if somebody else has removed or changed some: without them packets are
+// dropped, and states say nothing of that.
+func (e *Engine) compareLocked(now time.Time) error {
+	if e.stale || e.own == (member.Key{}) || now.Before(e.read.Add(comparePolicies)) {
+		return nil
+	}
+	e.read = now
+	n, err := e.parts.Kernel.Differs(e.wantedLocked())
+	if n > 0 {
+		e.log.Warn("policies of IPsec were removed or changed by somebody else: they are set again", "policies", n)
+		e.stale = true
+		e.alarm.Ring()
+	}
+	return err
 }
 
 // dropTakenLocked drops the tunnels of which the kernel lacks a state: somebody has flushed them, or a hard limit has

@@ -50,7 +50,7 @@ func (e *Engine) Apply(cfg tunnel.Config) error {
 	for _, k := range slices.SortedFunc(maps.Keys(want), func(a, b member.Key) int { return bytes.Compare(a[:], b[:]) }) {
 		p, w := e.peers[k], want[k]
 		if p == nil {
-			p = e.addLocked(k, w.Pin, cfg.Key)
+			p = e.addLocked(k, w.Pin)
 			p.line, p.since = lines[k], time.Now()
 		}
 		p.first = string(own[:]) < string(k[:])
@@ -81,12 +81,11 @@ func (e *Engine) signLocked(s tunnel.Signer) error {
 	return nil
 }
 
-// addLocked adds a peer. Its number is the same in the next run of a node with the same key, which finds states of it,
-// and nobody else can make a key that leads to a number of his choice.
-func (e *Engine) addLocked(k member.Key, pin member.Pin, own tunnel.Secret) *peer {
+// addLocked adds a peer. Its number is the same in the next run of this node, which finds states of it, and nobody else
+// can make a key that leads to a number of his choice.
+func (e *Engine) addLocked(k member.Key, pin member.Pin) *peer {
 	p := &peer{peerFacts: peerFacts{key: k, pin: pin}, life: newLife()}
-	secret := own.Bytes()
-	h := hmac.New(sha256.New, secret[:])
+	h := hmac.New(sha256.New, e.parts.Numbers[:])
 	h.Write(k[:])
 	for p.id = binary.BigEndian.Uint32(h.Sum(nil)) | 1<<31; e.ids[p.id] != nil; p.id++ {
 	}
@@ -156,7 +155,7 @@ func (e *Engine) adoptLocked() error {
 	for _, p := range e.peers {
 		slices.SortFunc(p.left, func(a, b ipsec.Seen) int { return b.Made.Compare(a.Made) })
 		for _, s := range p.left {
-			if local, err := e.parts.Local(s.To); err == nil && local != s.To { // else it is one by which we receive
+			if s.Sends { // an address says nothing: this node may have another one now
 				p.leftLine = Line{Local: s.From, Remote: netip.AddrPortFrom(s.To, e.parts.Port)}
 				break
 			}
@@ -170,14 +169,19 @@ func (e *Engine) adoptLocked() error {
 
 // policiesLocked has the kernel's policies be those of the peers.
 func (e *Engine) policiesLocked() error {
+	err := e.parts.Kernel.Apply(e.wantedLocked())
+	e.stale = err != nil
+	return err
+}
+
+// wantedLocked are the peers as their policies are to be.
+func (e *Engine) wantedLocked() []ipsec.Peer {
 	all := make([]ipsec.Peer, 0, len(e.peers))
 	for _, p := range e.peers {
 		all = append(all, ipsec.Peer{ID: p.id, Local: p.sends.Local, Remote: p.sends.Remote.Addr(), Ranges: p.ranges})
 	}
 	slices.SortFunc(all, func(a, b ipsec.Peer) int { return int(a.ID>>1) - int(b.ID>>1) })
-	err := e.parts.Kernel.Apply(all)
-	e.stale = err != nil
-	return err
+	return all
 }
 
 // SetPath has packets to a peer go by a path from now on. They go by the tunnel that there is, until there is one on
@@ -200,7 +204,6 @@ func (e *Engine) SetPath(k member.Key, w path.Path, local netip.Addr) bool {
 	if p == nil {
 		return false
 	}
-	p.told = true
 	if p.line.inUDP() != line {
 		if line.sameEnds(p.line) { // by another port, of which protocol 50 has none
 			line.Raw = p.line.Raw

@@ -3,6 +3,7 @@
 package ipsectunnel
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
@@ -28,7 +29,10 @@ type State struct {
 	Tunnels []Shown // oldest first, without what an earlier run has left
 	Raw     bool    // packets go without UDP
 	Why     string  // and why, or why not; empty: there is no path
-	Fault   error   // why nothing can be sent, if an exchange failed; nil: something can, or none did
+	// Fault is why no new keys are agreed, if the last exchange that this node has begun failed. Until is when the keys
+	// end by which packets go meanwhile; zero: none go.
+	Fault error
+	Until time.Time
 }
 
 // Use is what was sent and received by all tunnels, as of the last look.
@@ -63,9 +67,7 @@ func (e *Engine) Peers() map[member.Key]State {
 	out := make(map[member.Key]State, len(e.peers))
 	for k, p := range e.peers {
 		var s State
-		if p.sends.IsZero() {
-			s.Fault = p.fault
-		}
+		s.Until, s.Fault = e.failureLocked(time.Now(), p)
 		s.Raw, s.Why = e.wayLocked(time.Now(), p)
 		for i := range p.held {
 			h := &p.held[i]
@@ -76,4 +78,27 @@ func (e *Engine) Peers() map[member.Key]State {
 		out[k] = s
 	}
 	return out
+}
+
+// failureLocked is why there are no new keys, and until when the present ones last.
+func (e *Engine) failureLocked(now time.Time, p *peer) (until time.Time, why error) {
+	if p.sends.IsZero() {
+		return time.Time{}, p.fault
+	}
+	made := e.agreedLocked(now, p)
+	if p.failed == 0 || made.IsZero() || p.tried.Before(made) { // it failed by another path, or the peer has agreed some
+		return time.Time{}, nil
+	}
+	return made.Add(e.parts.Limits.HardAge), p.fault
+}
+
+// agreedLocked is when the keys were agreed by which packets go to a peer; zero: none go.
+func (e *Engine) agreedLocked(now time.Time, p *peer) time.Time {
+	if v := e.parts.Limits.decide(now, p.situation); v.send >= 0 {
+		return p.held[v.send].made
+	}
+	if i := slices.IndexFunc(p.left, func(s ipsec.Seen) bool { return s.Sends }); i >= 0 && !p.sends.IsZero() {
+		return p.left[i].Made // the newest comes first
+	}
+	return time.Time{}
 }

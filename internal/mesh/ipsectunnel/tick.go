@@ -25,6 +25,7 @@ func (e *Engine) tick() time.Duration {
 			next = due
 		}
 	}
+	e.beginDueLocked(now)
 	if moved {
 		if err := e.policiesLocked(); err != nil {
 			e.log.Warn("the kernel refuses policies of IPsec: what they are about is dropped", telemetry.AttrReason, err)
@@ -37,8 +38,28 @@ func (e *Engine) tick() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// stepLocked does what is due for a peer, and reports whether it sends by another line.
+// beginDueLocked begins the exchanges that are due, as many as there may be. Another one ends before long, and then it
+// is decided again.
+func (e *Engine) beginDueLocked(now time.Time) {
+	if e.work == nil {
+		return
+	}
+	var due []*peer
+	for _, p := range e.peers {
+		if p.due != "" {
+			due = append(due, p)
+		}
+	}
+	slices.SortFunc(due, func(a, b *peer) int { return a.tried.Compare(b.tried) })
+	for _, p := range due[:min(len(due), max(0, mostBegun-e.begun))] {
+		e.beginLocked(now, p, p.due)
+	}
+}
+
+// stepLocked does what is due for a peer but for an exchange, which it notes, and reports whether it sends by another
+// line.
 func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) {
+	p.early = byte(p.id) // which nobody can choose
 	v := e.parts.Limits.decide(now, p.situation)
 	if raw := e.mayRaw(p.line) && p.trial.passes(now, p.line.Raw, p.usesRaw(v.send)); raw != p.line.Raw {
 		if !raw && !now.Before(p.trial.until) { // an answer that comes now changes nothing
@@ -50,19 +71,14 @@ func (e *Engine) stepLocked(now time.Time, p *peer) (due time.Time, moved bool) 
 		}
 		v = e.parts.Limits.decide(now, p.situation)
 	}
-	sends := Line{}
-	switch {
-	case v.send >= 0:
+	sends := p.leftLine
+	if v.send >= 0 { // also without a path: its kernel may work on while the peer's program is away
 		sends = p.held[v.send].line
-	case !p.line.IsZero(), !p.told:
-		sends = p.leftLine
 	}
 	if sends != p.sends {
 		p.sends, moved = sends, true
 	}
-	if v.begin != "" && e.work != nil {
-		e.beginLocked(now, p, v.begin)
-	}
+	p.due = v.begin
 	if !p.leftEnds.IsZero() {
 		if now.Before(p.leftEnds) {
 			v.sooner(p.leftEnds)

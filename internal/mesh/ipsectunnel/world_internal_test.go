@@ -3,12 +3,15 @@
 package ipsectunnel
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -27,12 +30,13 @@ const port = 4500
 
 // kernel is a twin of the kernel: what it has, and what it would do with a packet.
 type kernel struct {
-	mu     sync.Mutex
-	peers  []ipsec.Peer
-	states []kept // in the order in which they came
-	refuse error  // of an Add, once
-	first  int    // of how many more it is not
-	away   bool   // there is no link
+	mu      sync.Mutex
+	peers   []ipsec.Peer
+	applied int
+	states  []kept // in the order in which they came
+	refuse  error  // of an Add, once
+	first   int    // of how many more it is not
+	away    bool   // there is no link
 }
 
 type kept struct {
@@ -44,7 +48,19 @@ func (k *kernel) Apply(all []ipsec.Peer) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.peers = slices.Clone(all)
+	k.applied++
 	return nil
+}
+
+func (k *kernel) Differs(all []ipsec.Peer) (n int, _ error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range all {
+		if !slices.ContainsFunc(k.peers, func(o ipsec.Peer) bool { return reflect.DeepEqual(o, p) }) {
+			n++
+		}
+	}
+	return n + max(0, len(k.peers)-len(all)), nil
 }
 
 func (k *kernel) Add(s ipsec.State) error {
@@ -61,7 +77,8 @@ func (k *kernel) Add(s ipsec.State) error {
 			return errors.New("there is a state of this name")
 		}
 	}
-	k.states = append(k.states, kept{s, ipsec.Seen{Name: s.Name, Peer: s.Peer, From: s.From, UDP: s.ToPort != 0, Made: time.Now()}})
+	k.states = append(k.states, kept{s, ipsec.Seen{Name: s.Name, Peer: s.Peer, From: s.From, UDP: s.ToPort != 0,
+		Sends: s.Sends, Made: time.Now()}})
 	return nil
 }
 
@@ -135,6 +152,7 @@ type node struct {
 	came   chan accepted
 	tries  bool // whether packets pass without UDP
 	heard  chan trialPacket
+	log    bytes.Buffer
 }
 
 // world is two nodes, and the network between them.
@@ -198,6 +216,7 @@ func (n *node) start() {
 	}
 	var err error
 	n.engine, err = New(Parts{Raw: raw, NoRaw: "it does not try", Kernel: n.kernel, Link: n.kernel, Transport: transport{n}, ChaCha: n.chacha, Port: port, Limits: n.limits,
+		Log: slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Local: func(to netip.Addr) (netip.Addr, error) {
 			if slices.Contains(n.addrs, to) {
 				return to, nil
@@ -208,6 +227,7 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.apply(true)
+	n.engine.SetPath(n.other().public, path.Path{}, netip.Addr{}) // none is known yet
 	g := run.NewGroup(context.Background())
 	g.Go("engine", n.engine.Run)
 	n.stop = func() {
