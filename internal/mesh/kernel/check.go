@@ -209,18 +209,32 @@ func tunnels(l netlink.Link) bool {
 // staysAlone reports whether a link is of an engine of the kernel, which needs no program.
 func staysAlone(l netlink.Link) bool { return slices.Contains([]string{"wireguard", "xfrm"}, l.Type()) }
 
-// InUse reports whether a program has the link open now. One of userspace that stays without a
-// program does not come from us, and of the kernel's engines nobody can tell.
+// Beside is the link of WireGuard beside that of IPsec. Nothing is routed into it: what is for its peers is diverted
+// from the mesh's link to it.
+func Beside(link string) string { return link + "w" }
+
+// InUse reports whether a program has the link open now, or the one beside it. One of userspace that
+// stays without a program does not come from us, and of the kernel's engines alone nobody can tell.
 func (k *Kernel) InUse() (bool, error) {
-	link, err := k.route.LinkByName(k.names.Link)
+	used, kind, err := k.open(k.names.Link)
+	if err != nil || kind != "xfrm" || k.names.Former {
+		return used, err
+	}
+	used, _, err = k.open(Beside(k.names.Link))
+	return used, err
+}
+
+// open reports whether a program has a TUN open; of what is not there the kind is empty.
+func (k *Kernel) open(name string) (used bool, kind string, err error) {
+	link, err := k.route.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return false, nil
+		return false, "", nil
 	}
 	if err != nil {
-		return false, reading("link "+k.names.Link, err)
+		return false, "", reading("link "+name, err)
 	}
 	tun, is := link.(*netlink.Tuntap)
-	return is && tun.NonPersist, nil
+	return is && tun.NonPersist, link.Type(), nil
 }
 
 // linkClashes refuses a link of our name that no tunnel makes.

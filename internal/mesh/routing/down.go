@@ -8,6 +8,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/plan"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/topology"
 )
 
@@ -16,8 +17,8 @@ func Names(o topology.Options) kernel.Names {
 	return kernel.Names{Link: o.Link, Filter: o.Filter, Table: o.Table, Protocol: kernel.Protocol}
 }
 
-// Down removes what a mesh has left in the kernel, with its link, and says by which
-// steps: also what has earlier names that its state directory knows. Where nothing is
+// Down removes what a mesh has left in the kernel, with its link and what that has of IPsec,
+// and says by which steps: also what has earlier names that its state directory knows. Where nothing is
 // left there are none. Under a mesh that has its link open it takes nothing away; that one
 // with the kernel's WireGuard does not run is its caller's to see.
 func Down(names kernel.Names, dir string) ([]plan.Step, error) {
@@ -81,7 +82,14 @@ func removal(names kernel.Names) (steps []plan.Step, err error) {
 			Whyf("a program has the link %s open: a mesh runs", names.Link).
 			Hint("end it with SIGTERM, which takes the same away; or name its file with --config, if another mesh is meant")
 	}
-	return remove(k, true)
+	if steps, err = remove(k, true); err != nil || names.Link == "" {
+		return steps, err
+	}
+	left, err := ipsec.Leave(names.Link)
+	if left.Any() {
+		steps = append(steps, plan.Step{Verb: plan.Remove, On: left})
+	}
+	return steps, err
 }
 
 // remove tries until nothing is left, a few times: others may be removing the same.

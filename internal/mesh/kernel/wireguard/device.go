@@ -276,6 +276,9 @@ func (d *Device) Close(keep bool) error {
 	return err
 }
 
+// Made reports whether this process has made the link.
+func (d *Device) Made() bool { return d.made }
+
 // Abandon is Close after a start that failed: a link that was there before stays.
 func (d *Device) Abandon() error { return d.Close(!d.made) }
 

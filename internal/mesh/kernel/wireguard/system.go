@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -155,4 +156,25 @@ func Leave(links Links, name string) (was bool, err error) {
 		return false, err
 	}
 	return true, links.Remove(name)
+}
+
+// Holds reports whether a link of ours has a port: the one of a name, or any with an empty name. What cannot be read
+// has none.
+func Holds(name string, port uint16) bool {
+	links, _ := netlink.LinkList()
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool {
+		return l.Type() != "wireguard" || l.Attrs().Alias != plan.Alias || name != "" && l.Attrs().Name != name
+	})
+	if len(links) == 0 || port == 0 { // to ask would have the kernel load WireGuard
+		return false
+	}
+	control, err := wgctrl.New()
+	if err != nil {
+		return false
+	}
+	defer control.Close()
+	return slices.ContainsFunc(links, func(l netlink.Link) bool {
+		d, err := control.Device(l.Attrs().Name)
+		return err == nil && d.ListenPort == int(port)
+	})
 }
