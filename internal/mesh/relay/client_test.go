@@ -41,6 +41,8 @@ type scene struct {
 	mu      sync.Mutex
 	got     []string
 	leads   map[string]string // address to the name of a hub; "h" if it is not there, nowhere if empty
+	told    []string          // to Tried and Ended
+	slow    atomic.Bool       // Tried takes a while
 }
 
 // lead has an address lead to another hub from now on.
@@ -63,6 +65,16 @@ func (s *scene) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.got = append(s.got, fmt.Sprintf(format, args...))
+}
+
+// tell notes what Tried or Ended are told.
+func (s *scene) tell(what string, f *fault.Fault) {
+	if f != nil {
+		what += " " + string(f.Code)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, what)
 }
 
 func (s *scene) notes() []string {
@@ -121,6 +133,13 @@ func play(t *testing.T, addresses []string, fn func(s *scene)) {
 			},
 			Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0.5 },
 			Changed: func() { s.changes.Add(1) },
+			Tried: func(f *fault.Fault) {
+				if s.slow.Load() {
+					time.Sleep(time.Millisecond)
+				}
+				s.tell("tried", f)
+			},
+			Ended: func(f *fault.Fault) { s.tell("ended", f) },
 		})
 		to := relay.Handlers{
 			Receive: func(hub, peer string, d []byte) { s.note("%s %s %d", hub, peer, len(d)) },
@@ -238,6 +257,27 @@ func TestNoOtherWayAfterARefusal(t *testing.T) {
 		}
 		if names := s.client.Names(); len(names) != 0 {
 			t.Error(names)
+		}
+	})
+}
+
+// TestAnEndIsToldAfterItsBegin: of a hub that welcomes the node and ends the connection at once, the end is told last.
+func TestAnEndIsToldAfterItsBegin(t *testing.T) {
+	play(t, []string{"a:1"}, func(s *scene) {
+		s.slow.Store(true)
+		conn := <-s.conns
+		drainOf(conn)
+		b := relayproto.AppendWelcome(nil, relayproto.Greeting{Largest: limit.RelayDatagram})
+		b = relayproto.AppendEnd(b, relayproto.Reason{Code: string(fault.CodeCertRevoked), What: "revoked"})
+		if _, err := conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := strings.Join(s.told, ", "); got != "tried, ended "+string(fault.CodeCertRevoked) {
+			t.Error(got)
 		}
 	})
 }

@@ -166,6 +166,9 @@ func (l *link) swap(g *run.Group, old, next *conn) {
 	h.cur.Store(next)
 	l.last, l.held, l.opening, l.over = nil, false, false, nil
 	c.mu.Unlock()
+	if c.cfg.Tried != nil {
+		c.cfg.Tried(nil) // before its end can be told
+	}
 	g.Do(func(ctx context.Context) {
 		err := next.serve(ctx)
 		if ctx.Err() != nil {
@@ -179,9 +182,6 @@ func (l *link) swap(g *run.Group, old, next *conn) {
 	}
 	if old != nil && old.hub != h {
 		g.Do(old.retire)
-	}
-	if c.cfg.Tried != nil {
-		c.cfg.Tried(nil)
 	}
 	c.cfg.Log.Info("connected to the relay", "hub", h.name, telemetry.AttrPeer, next.link.address,
 		"observed", next.greeting.Observed)
@@ -224,10 +224,14 @@ func (l *link) ended(of *conn, err error, stopped bool) {
 	if orderly(f) && !stopped {
 		h.until = h.until.Add(relayStable)
 	}
+	var was *fault.Fault
+	if f != nil { // at once: whoever sees that there is no connection sees why
+		was = l.noteLocked(f, false)
+	}
 	c.mu.Unlock()
 	c.ring()
 	if f != nil {
-		l.note(f, false)
+		l.log(was, f)
 		if c.cfg.Ended != nil {
 			c.cfg.Ended(f)
 		}
@@ -250,9 +254,18 @@ func (l *link) tried(ctx context.Context, err error) {
 // is another.
 func (l *link) note(f *fault.Fault, held bool) {
 	l.client.mu.Lock()
-	was := l.last
-	l.last, l.held = f, held
+	was := l.noteLocked(f, held)
 	l.client.mu.Unlock()
+	l.log(was, f)
+}
+
+func (l *link) noteLocked(f *fault.Fault, held bool) (was *fault.Fault) {
+	was = l.last
+	l.last, l.held = f, held
+	return was
+}
+
+func (l *link) log(was, f *fault.Fault) {
 	if f != nil && (was == nil || was.Code != f.Code) {
 		l.client.cfg.Log.Warn("not connected to the relay", "address", l.address, telemetry.AttrCode, f.Code,
 			telemetry.AttrReason, f.Explain())
