@@ -245,6 +245,7 @@ func (c *Check) round(ctx context.Context, qs []*question, done func() bool, mos
 	for tries := 1; !done(); {
 		select {
 		case <-ctx.Done():
+			c.takeCome(qs)
 			return
 		case p := <-c.in:
 			c.take(qs, p)
@@ -270,6 +271,18 @@ func (c *Check) ask(qs []*question) {
 		q.why = noAnswer
 		if err := c.o.Send(q.server.Addr, data); err != nil {
 			q.why = fmt.Sprintf("cannot be sent: %v", err)
+		}
+	}
+}
+
+// takeCome takes what has come already: a process that stood still finds its time over and the answers there at once.
+func (c *Check) takeCome(qs []*question) {
+	for {
+		select {
+		case p := <-c.in:
+			c.take(qs, p)
+		default:
+			return
 		}
 	}
 }

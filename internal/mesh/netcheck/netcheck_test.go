@@ -5,6 +5,7 @@ package netcheck
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -144,6 +145,33 @@ func TestChecks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTakesWhatHasCome: a process that stands still until its time is over has the answers that came meanwhile.
+func TestTakesWhatHasCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := network{mapped: one, loop: true, sent: map[netip.AddrPort]bool{}}
+		o := Options{Sockets: []netip.AddrPort{at("0.0.0.0:51820")}, Own: []netip.Addr{at("10.0.0.2:1").Addr()}}
+		for i := range limit.STUNServers {
+			o.Servers = append(o.Servers, nat.Server{Addr: at(fmt.Sprintf("198.51.100.%d:3478", 1+i))})
+		}
+		check := New(o)
+		n.handle = check.Handle
+		first := true
+		check.o.Send = func(to netip.AddrPort, data []byte) error {
+			err := n.send(to, data)
+			if first {
+				time.Sleep(mappingTime + time.Millisecond)
+			}
+			first = false
+			return err
+		}
+		for _, s := range check.Run(t.Context()).Servers {
+			if s.Why != "" {
+				t.Errorf("%v: %s", s.Server.Addr, s.Why)
+			}
+		}
+	})
 }
 
 // TestIsBounded: whatever hangs, the report is there in time.
