@@ -210,8 +210,7 @@ func (n *meshNode) make() (err error) {
 	n.kubernetes.register(n.reg)
 	sources, options := n.kubernetes.sources(), mesh.Options{Log: n.log, Reg: n.reg}
 	if linked := newLinked(n.cfg.member, dial, n.log, func() { n.mesh.LinkedChanged() }); linked != nil {
-		n.report = newReport(n.cfg.member, dial, n.log, linked.Heard,
-			func() *report.Facts { return n.mesh.LinkReport() })
+		n.report = newReport(n.cfg.member, dial, n.log, func() *report.Facts { return n.mesh.LinkReport() })
 		sources, options.Linked = append(sources, linked, n.report), linked
 	}
 	n.member, err = discoveryclient.New(n.cfg.member, discoveryclient.Options{
@@ -265,7 +264,7 @@ func markedDial(mark uint32) func(ctx context.Context, network, address string) 
 
 // until runs the node until soft ends.
 func (n *meshNode) until(soft, hard context.Context) (err error) {
-	if err := n.mesh.Preflight(); err != nil {
+	if err := n.mesh.Preflight(soft); err != nil {
 		return err
 	}
 	if err := n.mesh.Join(soft); err != nil {

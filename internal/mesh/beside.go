@@ -9,22 +9,48 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/member"
+	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/telemetry"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
 	"github.com/tombolo-io/tombolo/internal/mesh/path"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
 	"github.com/tombolo-io/tombolo/internal/mesh/tunnel"
 )
 
+// checkDiversions is how often it is asked whether the kernel has the diversions yet: it tells of nothing by itself.
+const checkDiversions = 10 * time.Second
+
 // besideLink is the link of WireGuard beside that of IPsec. Nothing is routed into it: what is for its peers is
 // diverted from the mesh's link to it.
-func besideLink(link string) string { return link + "w" }
+func besideLink(link string) string { return kernel.Beside(link) }
 
 // beside is WireGuard in this process, beside IPsec.
 type beside struct {
 	userspace
 	divert *ipsec.Divert
+	log    *slog.Logger
+}
+
+// Run reads the socket, and sees to it that packets find their way from one link to the other.
+func (b beside) Run(ctx context.Context, to tunnel.Handlers) error {
+	g := run.NewGroup(ctx)
+	g.Go("WireGuard beside IPsec", func(ctx context.Context) error { return b.userspace.Run(ctx, to) })
+	g.Go("diversions", func(ctx context.Context) error { return run.Every(ctx, checkDiversions, b.check) })
+	return g.Wait()
+}
+
+func (b beside) check() {
+	n, err := b.divert.Check()
+	if n > 0 {
+		b.log.Warn("filters that divert packets to WireGuard were removed by somebody else: they are set again", "filters", n)
+	}
+	if err != nil {
+		b.log.Warn("packets to peers with WireGuard may be dropped", telemetry.AttrReason, err)
+	}
 }
 
 // Apply gives it its peers. Packets to others do not come to it any more when it returns.
@@ -68,7 +94,7 @@ func openBeside(ctx context.Context, cfg Config, log *slog.Logger, data *peering
 	if err != nil {
 		return main, carrier{}, errors.Join(err, u.Close(false))
 	}
-	b := beside{u, d}
+	b := beside{u, d, log}
 	main.Engine = diverting{main.Engine, d}
 	return main, carrier{b, u.Engine, u.socket, b, b}, nil
 }

@@ -44,6 +44,7 @@ type link interface {
 	Done() <-chan struct{} // the link is gone
 	Close(keep bool) error // with the link, but for one that works on by itself and is kept
 	Abandon() error        // what a start that failed has made
+	Made() bool            // false: it was there before, and works on with what it has
 }
 
 // counters are what the status shows of a carrier.
@@ -63,6 +64,7 @@ type userspace struct {
 
 func (u userspace) Run(ctx context.Context, to tunnel.Handlers) error { return u.socket.Run(ctx, to) }
 func (u userspace) Abandon() error                                    { return u.Close(false) }
+func (userspace) Made() bool                                          { return true }
 
 func (u userspace) Offloads() []tunnel.Offload {
 	return slices.Concat(u.socket.Offloads(), u.tun.Offloads())
@@ -151,7 +153,7 @@ func leave(link string, log *slog.Logger, others ...func() (bool, error)) error 
 		if was, err := other(); err != nil {
 			return err
 		} else if was {
-			log.Info("the link of an earlier run with another engine is removed", "link", link)
+			log.Info("what an earlier run with another engine had is removed", "link", link)
 		}
 	}
 	return nil
@@ -162,7 +164,10 @@ func leaveWireGuard(link string) func() (bool, error) {
 }
 
 func leaveIPsec(link string) func() (bool, error) {
-	return func() (bool, error) { return ipsec.Leave(link, xfrmID(link)) }
+	return func() (bool, error) {
+		left, err := ipsec.Leave(link)
+		return left.Any(), err
+	}
 }
 
 func openUserspace(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (carrier, error) {
@@ -231,12 +236,12 @@ func ableInKernel() *fault.Fault {
 }
 
 // able says what this process and kernel lack for the engine that is chosen, and for the one beside it.
-func able(cfg *Config) []*fault.Fault {
+func able(ctx context.Context, cfg *Config) []*fault.Fault {
 	own := ableInKernel
 	switch cfg.engine() {
 	case meshconf.Kernel:
 	case meshconf.IPsec:
-		own = func() *fault.Fault { return ipsec.Able(cfg.besides()) }
+		own = func() *fault.Fault { return ableIPsec(ctx, cfg) }
 	default:
 		return kernel.Able(true)
 	}

@@ -26,6 +26,7 @@ import (
 const (
 	keyFile         = "wireguard.key" // base64, as wg genkey writes it
 	certificateFile = "ipsec.key"     // base64, the private key of the certificate (RFC 8032 section 5.1.5)
+	numbersFile     = "ipsec.numbers" // base64, the secret from which IPsec's numbers of peers are made
 	overlayFile     = "overlay"       // the addresses that were chosen
 	podsFile        = "pods"          // what Kubernetes has reported about this node's pods
 	knownRangesFile = "ranges"        // of the members, for when they are silent
@@ -145,6 +146,19 @@ func readKey(dir string) (key, error) {
 		return key{}, err
 	}
 	return k, nil
+}
+
+// readNumbers reads the secret from which numbers of peers are made, or draws it. It stays when keys change: by their
+// numbers a node finds what it has in the kernel.
+func readNumbers(dir string) (raw [32]byte, err error) {
+	path := filepath.Join(dir, numbersFile)
+	if raw, err = readSeed(path); !errors.Is(err, fs.ErrNotExist) {
+		return raw, err
+	}
+	if raw, err = draw(); err != nil {
+		return raw, err
+	}
+	return raw, writeSeed(path, raw[:])
 }
 
 // readSeed reads a file with a private key. The error of one that is not there is fs.ErrNotExist.

@@ -7,14 +7,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/member"
 	"github.com/tombolo-io/tombolo/internal/base/run"
 	marked "github.com/tombolo-io/tombolo/internal/base/socket"
@@ -23,6 +25,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/mesh/espudp"
 	"github.com/tombolo-io/tombolo/internal/mesh/ipsectunnel"
 	"github.com/tombolo-io/tombolo/internal/mesh/kernel/ipsec"
+	"github.com/tombolo-io/tombolo/internal/mesh/kernel/wireguard"
 	"github.com/tombolo-io/tombolo/internal/mesh/keyconn"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/internal/mesh/peering"
@@ -58,6 +61,9 @@ func (o overIPsec) Close(keep bool) error {
 	return err
 }
 
+// Made reports whether this run has made the link.
+func (o overIPsec) Made() bool { return o.made }
+
 // Abandon is Close after a start that failed: a link that was there before stays.
 func (o overIPsec) Abandon() error { return o.Close(!o.made) }
 
@@ -84,12 +90,26 @@ func (c *connections) Run(ctx context.Context, handle func(context.Context, ipse
 	return c.Port.Run(ctx, func(ctx context.Context, conn *keyconn.Conn) { handle(ctx, conn) })
 }
 
-// xfrmID is the id of what is a link's in XFRM: that of another mesh on this machine has another one.
-func xfrmID(link string) uint32 { return crc32.ChecksumIEEE([]byte(link)) | 1<<31 }
+// ableIPsec says what this process and kernel lack for IPsec, and whether another program has its port: what an earlier
+// run has left to work on is removed for a start that can succeed alone.
+func ableIPsec(ctx context.Context, cfg *Config) *fault.Fault {
+	if f := ipsec.Able(ctx, cfg.besides()); f != nil {
+		return f
+	}
+	s, err := espudp.Open(ctx, espudp.Settings{Port: cfg.ESP.Port, Mark: cfg.Options.Marks.Own})
+	switch {
+	case err == nil:
+		err = s.Close()
+	case fault.Has(err, fault.CodeAddressBusy) && wireguard.Holds("", cfg.ESP.Port):
+		return nil
+	}
+	return fault.From(err)
+}
 
 func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.Datapath) (_ carrier, err error) {
 	o := cfg.Options
-	if err := leave(o.Link, log, leaveWireGuard(o.Link)); err != nil {
+	numbers, err := readNumbers(cfg.StateDir)
+	if err != nil {
 		return carrier{}, err
 	}
 	var opened []func() error
@@ -100,13 +120,22 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 			}
 		}
 	}()
+	if wireguard.Holds(o.Link, cfg.ESP.Port) { // that is the port which is to be had
+		if err = leave(o.Link, log, leaveWireGuard(o.Link)); err != nil {
+			return carrier{}, err
+		}
+	}
 	out := overIPsec{}
 	out.socket, err = espudp.Open(ctx, espudp.Settings{Port: cfg.ESP.Port, Mark: o.Marks.Own})
 	if err != nil {
 		return carrier{}, err
 	}
 	opened = append(opened, out.socket.Close)
-	link, err := ipsec.Open(ipsec.Settings{Link: o.Link, ID: xfrmID(o.Link), MTU: o.MTU, Mark: o.Marks.Own,
+	// A link that carries packets is removed only once this one has its port.
+	if err = leave(o.Link, log, leaveWireGuard(o.Link)); err != nil {
+		return carrier{}, err
+	}
+	link, err := ipsec.Open(ipsec.Settings{Link: o.Link, ID: ipsec.ID(o.Link), MTU: o.MTU, Mark: o.Marks.Own,
 		Mask: o.Marks.Mask})
 	if err != nil {
 		return carrier{}, err
@@ -115,7 +144,8 @@ func openIPsec(ctx context.Context, cfg Config, log *slog.Logger, data *peering.
 	opened = append(opened, func() error { return link.Close(!out.made) })
 	var later connections
 	parts := ipsectunnel.Parts{Kernel: link, Link: link, Transport: &later, Port: out.socket.Port(),
-		ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own), Wake: data.Wake, Log: log}
+		Numbers: numbers, ChaCha: cfg.ESP.Cipher == meshconf.ChaCha, Local: leavesFrom(o.Marks.Own),
+		Wake: data.Wake, Log: log}
 	if out.raw, parts.NoRaw = openRaw(ctx, cfg, log); out.raw != nil {
 		parts.Raw = out.raw
 		opened = append(opened, out.raw.Close)
@@ -179,8 +209,13 @@ func (m *Mesh) use() ipsectunnel.Use {
 
 // keys adds what is known of tunnels of IPsec. A path says nothing of them: without keys nothing passes it.
 func (p *Peer) keys(s ipsectunnel.State) {
-	if s.Fault != nil {
+	switch {
+	case s.Fault == nil:
+	case s.Until.IsZero():
 		p.Why = "no keys are agreed, and packets are lost: " + s.Fault.Error()
+	default:
+		p.Why = strings.TrimPrefix(fmt.Sprintf("%s; no new keys are agreed, and the present ones end at %s: %v", p.Why,
+			s.Until.UTC().Format(time.RFC3339), s.Fault), "; ")
 	}
 	if s.Why != "" {
 		p.ESP = espText(s)

@@ -37,7 +37,7 @@ func (s *state) linkReport(r routing.Status, ways map[string]peering.Report,
 	tunnels map[member.Key]ipsectunnel.State) report.Facts {
 	l, o := s.linked, s.cfg.Options
 	out := report.Facts{Engine: s.cfg.encrypts(), Link: o.Link, Table: o.Table, Others: l.plan.Linked,
-		NIC: s.world.nic, InForce: r.InForce, Differs: r.Differs}
+		Whole: l.view.Whole, NIC: s.world.nic, InForce: r.InForce, Differs: r.Differs}
 	if r.Fault != nil {
 		out.Why = r.Fault.Error()
 	}

@@ -24,6 +24,7 @@ import (
 // reportOf is what a node of linkedView says of its peers.
 func reportOf(self string) report.Facts {
 	v, members := linkedView(self)
+	v.Whole = true
 	s := state{cfg: &Config{}, members: map[string]*roster.Member{}}
 	s.linked = linked{}.look(v, members, nil, time.Unix(1000, 0))
 	ways := map[string]peering.Report{}
@@ -60,7 +61,7 @@ func TestLinkReport(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if !f.Linked || !f.InForce || len(f.Others) == 0 {
+		if !f.Linked || !f.Whole || !f.InForce || len(f.Others) == 0 {
 			t.Errorf("%s: %+v", self, f)
 		}
 		for _, part := range want {
@@ -89,7 +90,7 @@ func TestWayOf(t *testing.T) {
 	var s state
 	s.cfg = &Config{}
 	f := s.linkReport(routing.Status{Fault: fault.New(fault.CodeInternal, "the kernel is not read")}, nil, nil)
-	if f.Linked || f.InForce || !strings.Contains(f.Why, "the kernel is not read") {
+	if f.Linked || f.Whole || f.InForce || !strings.Contains(f.Why, "the kernel is not read") {
 		t.Errorf("of a node of no linked cluster: %+v", f)
 	}
 }

@@ -206,6 +206,10 @@ func (m *Mesh) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.close(m.cfg.Keep)) }()
 	m.parts.Store(p)
+	if !p.carrier.Made() { // it works on without us: until the members are known nothing of it may go
+		m.awaitMembers(ctx)
+		m.o.Members.Merged()
+	}
 	g := run.NewGroup(ctx)
 	g.Go("routing", p.routing.Run)
 	p.run(g, m.attach, m.cfg.Options.Link)

@@ -35,7 +35,7 @@ func (m *Mesh) make(ctx context.Context, k *kernel.Kernel, names kernel.Names) (
 	o.Overlay6 = s.overlay.Prefix
 	p.routing, err = routing.New(routing.Parts{
 		Kernel: k, Watch: func() (routing.Watch, error) { return kernel.NewWatch(names) },
-		Able:  func() []*fault.Fault { return able(&m.cfg) },
+		Able:  func() []*fault.Fault { return able(ctx, &m.cfg) },
 		Local: m.around, Options: o, Keep: m.cfg.Keep,
 		Peers: func(peers topology.Peers) { m.ask(tunneled{peers}) }, Caller: m.caller, Log: m.log, Metrics: m.o.Reg,
 	})

@@ -19,14 +19,14 @@ import (
 
 // Preflight says why the node cannot run here, before others learn of it and before anything is
 // changed: what the kernel lacks, or something else uses.
-func (m *Mesh) Preflight() (err error) {
+func (m *Mesh) Preflight(ctx context.Context) (err error) {
 	names := routing.Names(m.cfg.Options)
 	k, err := kernel.New(names)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r, err := routing.New(routing.Parts{Kernel: k, Able: func() []*fault.Fault { return able(&m.cfg) },
+	r, err := routing.New(routing.Parts{Kernel: k, Able: func() []*fault.Fault { return able(ctx, &m.cfg) },
 		Options: m.cfg.Options, Log: m.log, Local: m.around})
 	if err != nil {
 		return err
@@ -65,9 +65,7 @@ func (m *Mesh) settle(ctx context.Context) error {
 	o := s.overlay
 	complete := o.Six.IsValid() && (o.Four.IsValid() || !m.cfg.Options.Overlay4.IsValid())
 	if !complete || !s.cluster().ranHere(s.before) {
-		if waiting = m.o.Members.AwaitSettled(ctx, meshSettle); len(waiting) > 0 {
-			m.log.Warn("the node starts before all members are known", "sources", waiting)
-		}
+		waiting = m.awaitMembers(ctx)
 	}
 	m.o.Members.Merged() // what was heard while we waited is not gathered any longer
 	result, more := m.o.Members.Result()
@@ -97,6 +95,14 @@ func (m *Mesh) settle(ctx context.Context) error {
 	}
 	m.become(nil, s, do)
 	return nil
+}
+
+// awaitMembers waits a moment for the members, and names the sources that have not said all that they know.
+func (m *Mesh) awaitMembers(ctx context.Context) (waiting []string) {
+	if waiting = m.o.Members.AwaitSettled(ctx, meshSettle); len(waiting) > 0 {
+		m.log.Warn("the node starts before all members are known", "sources", waiting)
+	}
+	return waiting
 }
 
 // untaken refuses a start with a range that another member has, which this node did not have when

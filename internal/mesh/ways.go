@@ -80,6 +80,9 @@ func (m *Mesh) way(w *way, c carrier, of peering.Parts, metrics *telemetry.Endpo
 	if w.peering, err = peering.New(of); err != nil {
 		return err
 	}
+	if !c.Made() {
+		return nil // its peers go on until this run knows them
+	}
 	return w.peering.Set(nil) // the device has its key
 }
 
