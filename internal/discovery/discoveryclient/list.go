@@ -49,7 +49,9 @@ func (l *listFile) Status() []Status { return []Status{l.status.get()} }
 func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 	var before [sha256.Size]byte
 	var good, told []roster.Said // of the last good file, and as they were reported
+	read, reported := false, false
 	for first := true; ; first = false {
+		fresh := false
 		data, err := readBounded(l.path, mostListBytes)
 		sum := sha256.Sum256(data)
 		if err != nil || first || sum != before {
@@ -61,8 +63,7 @@ func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 				before = [sha256.Size]byte{} // what comes back is read again
 			}
 			if perr == nil {
-				good, told = said, nil
-				l.good(len(said))
+				good, read, reported, fresh = said, true, false, true
 			} else {
 				l.status.set(StateBroken, fault.From(perr))
 			}
@@ -70,12 +71,19 @@ func (l *listFile) Run(ctx context.Context, out func([]roster.Said)) error {
 		l.pairs.read(good)
 		tell := func() {
 			now := l.names.add(l.pairs.add(good))
-			if good != nil && (told == nil || !reflect.DeepEqual(told, now)) {
-				told = now
+			if read && !(reported && reflect.DeepEqual(told, now)) {
+				told, reported = now, true
 				out(now)
 			}
 		}
+		if fresh { // before its members are told: whoever sees them finds that a source reports them
+			l.status.set(StateAttending, nil)
+			l.status.contact()
+		}
 		tell() // before names are resolved, which may take a while
+		if fresh {
+			l.settled(len(good)) // with what it says already told: who awaits that looks then
+		}
 		l.names.resolve(ctx, good, time.Now())
 		tell()
 		l.status.warn(problems(append(l.pairs.problems(good), l.names.problems(good)...)))
@@ -93,9 +101,7 @@ func problems(all []string) string {
 	return strings.Join(all, "; ")
 }
 
-func (l *listFile) good(n int) {
-	l.status.set(StateAttending, nil)
-	l.status.contact()
+func (l *listFile) settled(n int) {
 	l.status.mu.Lock()
 	defer l.status.mu.Unlock()
 	l.status.s.Members, l.status.s.Settled = n, true

@@ -101,6 +101,40 @@ members:
     secretFile: e2.secret
 `
 
+// TestAFileIsSettledOnceItsMembersAreTold, and attended before that. One that has no members any more is told as well.
+func TestAFileIsSettledOnceItsMembersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &listRig{t: t, dir: t.TempDir()}
+		const head = "apiVersion: tombolo.dev/v1alpha1\nkind: MemberList\n"
+		r.write("members.yaml", head+"members: [{name: e1}, {name: e2}]\n")
+		r.list = newListFile(filepath.Join(r.dir, "members.yaml"), nil)
+		g := run.NewGroup(t.Context())
+		settled, attended := false, true
+		var said []roster.Said
+		g.Go("list", func(ctx context.Context) error {
+			return r.list.Run(ctx, func(now []roster.Said) {
+				s := r.list.status.get()
+				settled, attended = settled || len(said) == 0 && s.Settled, attended && s.State == StateAttending
+				said = now
+			})
+		})
+		synctest.Wait()
+		if s := r.list.status.get(); settled || !attended || !s.Settled || s.Members != 2 || len(said) != 2 {
+			t.Errorf("settled before: %v, attended: %v; %+v, told %v", settled, attended, s, said)
+		}
+		r.write("members.yaml", head+"members: []\n")
+		time.Sleep(lookInterval)
+		synctest.Wait()
+		if s := r.list.status.get(); s.Members != 0 || len(said) != 0 {
+			t.Errorf("%+v, told %v", s, said)
+		}
+		g.Stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAFileWithNamesAndSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &names{at: map[string][]netip.Addr{}}
