@@ -58,8 +58,12 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 	}
 	degraded := func() bool { return strings.Contains(s.status(t).Store.Degraded, "no space left") }
 
-	filler := fill(t, dir)
-	runtest.Eventually(t, "the full disk is told", degraded)
+	filler := filepath.Join(dir, "filler")
+	full := func() bool { // the service may free its oldest snapshot after the disk was full
+		fill(t, filler)
+		return degraded()
+	}
+	runtest.Eventually(t, "the full disk is told", full)
 	snapshot := filepath.Join(dir, "members")
 	kept, err := os.ReadFile(snapshot)
 	if err != nil {
@@ -101,7 +105,7 @@ func TestADiscoveryServiceOnAFullDisk(t *testing.T) {
 			t.Errorf("member %d, which was saved, is lost", i)
 		}
 	}
-	runtest.Eventually(t, "the full disk is told after the start", degraded)
+	runtest.Eventually(t, "the full disk is told after the start", full)
 
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
@@ -136,11 +140,10 @@ func (s *served) page(t *testing.T, path string) string {
 	return string(text)
 }
 
-// fill leaves no byte of a disk, until the file is removed.
-func fill(t *testing.T, dir string) string {
+// fill leaves no byte of the disk of a file, which it makes or makes larger.
+func fill(t *testing.T, path string) {
 	t.Helper()
-	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,5 +156,4 @@ func fill(t *testing.T, dir string) string {
 			t.Fatal(err)
 		}
 	}
-	return path
 }

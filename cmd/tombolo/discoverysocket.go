@@ -104,10 +104,10 @@ func askSocket(ctx context.Context, within time.Duration, a at, path string, out
 	frozen := fault.New(fault.CodeServiceAway, "whoever serves "+a.socket+" does not answer").
 		Whyf("nothing came for %v", within).
 		Hint("see whether it is stopped or the machine is overloaded, and its log; restart it if it stays so")
-	ctx, cancel := context.WithTimeoutCause(ctx, within, frozen)
+	bounded, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := a.client().Call(ctx, http.MethodGet, path, nil, out)
-	if err != nil && context.Cause(ctx) == error(frozen) {
+	err := a.client().Call(bounded, http.MethodGet, path, nil, out)
+	if err != nil && run.Ended(ctx) == nil && run.Ended(bounded) != nil {
 		return frozen
 	}
 	return err

@@ -104,7 +104,8 @@ func TestVerbsSayWhatIsWrong(t *testing.T) {
 		t.Errorf("it says so %d times", n)
 	}
 
-	r := tombolo(t, "discovery", "members", "--secret-file", filepath.Join(dir, "secret"), "--cluster-id", "x", "--service", "http://"+address, "--insecure", "--protocol", "sidero", "--attend")
+	r := tombolo(t, "discovery", "members", "--secret-file", filepath.Join(dir, "secret"), "--cluster-id", "x",
+		"--service", "http://"+address, "--insecure", "--protocol", "sidero", "--attend", "--wait", "1m")
 	if r.code != 0 || !strings.Contains(r.err, "nobody else is here under this secret") {
 		t.Errorf("%+v", r)
 	}

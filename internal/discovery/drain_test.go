@@ -20,8 +20,7 @@ import (
 	sdr "github.com/tombolo-io/tombolo/proto/sidero"
 )
 
-// TestDrainWithWatchers: however many watch, each that reads is told; who does not,
-// and who does not leave, keeps nobody beyond the drain timeout; and what was taken
+// TestDrainWithWatchers: however many watch, beside some who do not read, each that reads is told; and what was taken
 // is there at the next start.
 func TestDrainWithWatchers(t *testing.T) {
 	const members, readers, natives, deaf = 100, 60, 20, 20
@@ -36,7 +35,7 @@ func TestDrainWithWatchers(t *testing.T) {
 	}
 	r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
 		edit(c)
-		c.DrainTimeout = v1alpha1.Duration{Duration: time.Second}
+		c.DrainTimeout = v1alpha1.Duration{Duration: time.Hour}
 	})
 	c := r.older()
 	for i := range members {
@@ -55,9 +54,9 @@ func TestDrainWithWatchers(t *testing.T) {
 		a.enter(k, nil)
 		attends = append(attends, a)
 	}
-	small := sdr.NewClusterClient(r.dial(nil, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10)))
+	small := r.dial(nil, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
 	for range deaf {
-		mustWatch(t, small)
+		mustWatch(t, sdr.NewClusterClient(small))
 	}
 	runtest.Eventually(t, "all watch", func() bool { return r.watchers.Load() == readers+natives+deaf })
 	r.soft()
@@ -65,21 +64,56 @@ func TestDrainWithWatchers(t *testing.T) {
 		_, err := w.Recv()
 		wantCode(t, err, codes.Unavailable, "draining")
 	}
-	for _, a := range attends { // which then do not leave
+	for _, a := range attends {
 		a.until("a drain", func(m *pb.FromService) bool { return m.GetDrain() != nil })
+		if err := a.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if err := small.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.watchers.Load(); n != 0 || strings.Contains(r.log.String(), "the drain is over") {
+		t.Errorf("%d watchers are left; the log:\n%s", n, r.log)
+	}
+	again := serve(t, edit)
+	if _, n, _ := again.board.Counts(); n != members || !again.store.State().Settled {
+		t.Errorf("%d members are there, settled %v", n, again.store.State().Settled)
+	}
+}
+
+// TestDrainEnds: who does not read, and who does not leave, keeps nobody beyond the drain timeout.
+func TestDrainEnds(t *testing.T) {
+	const each = 20
+	r := serve(t, func(c *v1alpha1.DiscoveryConfig) {
+		unboundRates(c)
+		c.DrainTimeout = v1alpha1.Duration{Duration: time.Second}
+	})
+	c, k := r.older(), newKeys(t)
+	for i := range 100 {
+		mustUpdate(t, c, affiliateUpdate(fmt.Sprint(i), strings.Repeat("x", limit.DiscoveryData)))
+	}
+	var stay []attending
+	small := sdr.NewClusterClient(r.dial(nil, grpc.WithStaticStreamWindowSize(64<<10),
+		grpc.WithStaticConnWindowSize(64<<10)))
+	for range each {
+		a := r.attend()
+		a.enter(k, nil)
+		stay = append(stay, a)
+		mustWatch(t, small)
+	}
+	runtest.Eventually(t, "all watch", func() bool { return r.watchers.Load() == 2*each })
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.watchers.Load(); n != 0 || !strings.Contains(r.log.String(), "the drain is over") {
 		t.Errorf("%d watchers are left; the log:\n%s", n, r.log)
 	}
-	for _, a := range attends {
+	for _, a := range stay {
 		a.wantEnd(codes.Unavailable, "")
-	}
-	again := serve(t, edit)
-	if _, n, _ := again.board.Counts(); n != members || !again.store.State().Settled {
-		t.Errorf("%d members are there, settled %v", n, again.store.State().Settled)
 	}
 }
 

@@ -119,10 +119,11 @@ func TestAnExpiredEndpointDoesNotDeleteTheMember(t *testing.T) {
 	c := r.older()
 	mustUpdate(t, c, affiliateUpdate("a", "sealed", "stays"))
 	short := affiliateUpdate("a", "", "ends")
-	short.Ttl = seconds64(1)
+	short.Ttl = seconds64(60)
 	mustUpdate(t, c, short)
 	w := mustWatch(t, c)
 	told(t, w)
+	r.board.Expire(time.Now().Add(2 * time.Minute))
 	if got := told(t, w); !strings.HasPrefix(got, "a=sealed") || strings.Contains(got, "deleted") || !strings.HasSuffix(got, "[stays]") {
 		t.Fatalf("the watcher is told %q", got)
 	}
@@ -134,9 +135,10 @@ func TestALeaseThatEndsIsTold(t *testing.T) {
 	w := mustWatch(t, c)
 	wantTold(t, w, "")
 	u := affiliateUpdate("a", "sealed")
-	u.Ttl = &sdr.Duration{Nanos: 1}
+	u.Ttl = seconds64(60)
 	mustUpdate(t, c, u)
 	wantTold(t, w, "a=sealed[]")
+	r.board.Expire(time.Now().Add(2 * time.Minute))
 	wantTold(t, w, "a=[] deleted")
 }
 

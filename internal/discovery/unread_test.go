@@ -5,6 +5,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tombolo-io/tombolo/api/v1alpha1"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
@@ -135,17 +137,17 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 		r.fill("c")
 		return r
 	}
-	for name, call := range map[string]func(*deaf){
-		"List":   func(d *deaf) { d.call(methodList, &sdr.ListRequest{ClusterId: "c"}) },
-		"Hello":  func(d *deaf) { d.call(methodHello, &sdr.HelloRequest{ClusterId: "c"}) },
-		"Watch":  func(d *deaf) { d.call(methodWatch, &sdr.WatchRequest{ClusterId: "c"}) },
-		"Attend": func(d *deaf) { d.call(methodAttend, &pb.FromMember{}) },
+	for method, asked := range map[string]proto.Message{
+		methodList: &sdr.ListRequest{ClusterId: "c"}, methodHello: &sdr.HelloRequest{ClusterId: "c"},
+		methodWatch: &sdr.WatchRequest{ClusterId: "c"}, methodAttend: &pb.FromMember{},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(path.Base(method), func(t *testing.T) {
 			r := serveImpatient(t)
 			d := r.deaf(0)
-			call(d)
-			call(d)
+			d.call(method, asked)
+			d.mu.Lock()
+			d.write(method, asked) // unless the connection has already ended
+			d.mu.Unlock()
 			runtest.Eventually(t, "the connection is ended", func() bool {
 				_, over := d.ended("")
 				return over != nil

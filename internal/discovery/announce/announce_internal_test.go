@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type teller struct {
 	begun chan struct{}
 	say   func([]roster.Said)
+	asked atomic.Pointer[func()] // called once, when somebody asks for its status
 }
 
 func (s *teller) Run(ctx context.Context, out func([]roster.Said)) error {
@@ -46,6 +48,9 @@ func (s *teller) Run(ctx context.Context, out func([]roster.Said)) error {
 }
 
 func (s *teller) Status() []discoveryclient.Status {
+	if asked := s.asked.Swap(nil); asked != nil {
+		(*asked)()
+	}
 	return []discoveryclient.Status{{Source: "test", Kind: "file", State: discoveryclient.StateAttending, Settled: true}}
 }
 
@@ -143,6 +148,16 @@ func TestStatusAndMembers(t *testing.T) {
 	info, err := os.Stat(filepath.Dir(r.path))
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder of the socket: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestAListHasWhatItsSourcesHaveTold: members that come while it is made are in it, if their source is settled in it.
+func TestAListHasWhatItsSourcesHaveTold(t *testing.T) {
+	r := serve(t)
+	tell := func() { r.source.say(members(2, 1)) }
+	r.source.asked.Store(&tell)
+	if l := ListOf(r.member); len(l.Members) != 2 || !l.Sources[0].Settled {
+		t.Errorf("%d members by %+v", len(l.Members), l.Sources)
 	}
 }
 

@@ -86,8 +86,9 @@ func (l List) Named(name string) List {
 
 // ListOf is what a member knows at this moment.
 func ListOf(m *discoveryclient.Client) List {
+	sources := m.Status() // first: what a source that is settled has told is merged then
 	r := m.Merged()
-	return List{admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryMembers"}, r.Members, r.Conflicts, m.Status()}
+	return List{admin.Meta{APIVersion: v1alpha1.Version, Kind: "DiscoveryMembers"}, r.Members, r.Conflicts, sources}
 }
 
 // API serves what a member knows.
