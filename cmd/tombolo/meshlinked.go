@@ -25,19 +25,12 @@ func newLinked(cfg discoveryclient.Config, dial dialer, log *slog.Logger, change
 	})
 }
 
-// newReport writes the NodeConfig of a node whose cluster is linked. What the API server has not told yet is no reason
-// to remove one.
-func newReport(cfg discoveryclient.Config, dial dialer, log *slog.Logger, heard func() bool,
+// newReport writes the NodeConfig of a node whose cluster is linked.
+func newReport(cfg discoveryclient.Config, dial dialer, log *slog.Logger,
 	facts func() *report.Facts) *nodeconfig.Writer {
 	return nodeconfig.New(nodeconfig.Options{
 		Log: log, Cluster: cfg.LinkedAs, Node: cfg.Kubernetes.Node, Server: serverOf(cfg), Client: clientOf(cfg, dial),
-		Facts: func() *report.Facts {
-			f := facts()
-			if f != nil && !f.Linked && !heard() {
-				return nil
-			}
-			return f
-		},
+		Facts: facts,
 	})
 }
 

@@ -75,13 +75,16 @@ func newMeshDownCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "down", Short: "Take away what a mesh that was killed has left in the kernel", Args: exactArgs(),
-		Long: `Remove the link, routes, rules and the nftables table of a mesh that no longer runs:
-after kill -9, or after a stop with mesh.keep. Until then they fail closed: nothing
-for peers leaves in clear. What it left under earlier names of its configuration is
-removed too. What is not ours, or belongs to another mesh, is not touched.
+		Long: `Remove the link, routes, rules and the nftables table of a mesh that no longer runs,
+and what is the link's of IPsec, policies and states with their keys, though the link
+itself be gone: after kill -9, or after a stop with mesh.keep. Until then they fail
+closed: nothing for peers leaves in clear. What it left under earlier names of its
+configuration is removed too. What is not ours, or belongs to another mesh, is not
+touched.
 
 It refuses while a node runs; a SIGTERM ends that, and removes the same. It finds a node
-with the kernel's WireGuard only by its state directory: name its --config.`,
+with the kernel's WireGuard, or with mesh.ipsec.only, only by its state directory: name
+its --config.`,
 		Example: "  tombolo mesh down\n  tombolo mesh down --config /etc/tombolo/mesh.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, stateDir := meshconf.Default().Options, discoveryclient.DefaultStateDir

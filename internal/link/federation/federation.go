@@ -119,13 +119,6 @@ func (f *Federation) View() reach.View {
 	return f.view
 }
 
-// Heard reports whether the API server has given all objects: one that is not known is not there.
-func (f *Federation) Heard() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.clusters.heard && f.nodes.heard
-}
-
 // Run follows until ctx ends, and calls out with the nodes of other clusters when they change.
 func (f *Federation) Run(ctx context.Context, out func([]roster.Said)) error {
 	g := run.NewGroup(ctx)
@@ -135,30 +128,41 @@ func (f *Federation) Run(ctx context.Context, out func([]roster.Said)) error {
 	g.Go("kubernetes "+PartNodes, func(ctx context.Context) error {
 		return kube.NewClusterNodes(f.o.Client(), f.o.Log).Run(ctx, f.nodes)
 	})
-	g.Go("linked clusters", func(ctx context.Context) error {
+	g.Go("linked clusters", func(ctx context.Context) error { return f.follow(ctx, out) })
+	return g.Wait()
+}
+
+// follow decides when there is something new, and hands over what comes of it.
+func (f *Federation) follow(ctx context.Context, out func([]roster.Said)) error {
+	f.mu.Lock()
+	said := f.said
+	f.mu.Unlock()
+	out(said)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+		}
 		f.mu.Lock()
+		f.decideLocked()
 		said := f.said
 		f.mu.Unlock()
 		out(said)
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-f.wake:
-			}
-			f.mu.Lock()
-			f.decideLocked()
-			said := f.said
-			f.mu.Unlock()
-			out(said)
-			f.o.Changed()
-			f.keep()
-			if !run.Wait(ctx, gather) {
-				return nil
-			}
+		f.gave()
+		f.o.Changed()
+		f.keep()
+		if !run.Wait(ctx, gather) {
+			return nil
 		}
-	})
-	return g.Wait()
+	}
+}
+
+// gave notes that the receiver has what was decided last.
+func (f *Federation) gave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clusters.handed, f.nodes.handed = f.clusters.taken, f.nodes.taken
 }
 
 // stir has Run decide again.
@@ -171,7 +175,8 @@ func (f *Federation) stir() {
 
 // decideLocked makes the view of the objects; mu is held.
 func (f *Federation) decideLocked() {
-	view := reach.View{Self: f.o.Self}
+	f.clusters.taken, f.nodes.taken = f.clusters.heard, f.nodes.heard
+	view := reach.View{Self: f.o.Self, Whole: f.clusters.heard && f.nodes.heard}
 	var clusters []statedCluster
 	for _, c := range f.clusters.goodLocked() {
 		clusters = append(clusters, c.value)

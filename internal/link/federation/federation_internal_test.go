@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -100,6 +102,11 @@ func acceptedJSON(spec string) string {
 		"podCIDRs":[{"cidr":"10.1.0.0/16"}]}}`
 }
 
+// named gives an object a name.
+func named(name, object string) string {
+	return `{"metadata":{"name":"` + name + `"},` + strings.TrimPrefix(object, "{")
+}
+
 func TestReadCluster(t *testing.T) {
 	const good = `{"metadata":{"name":"west"},"spec":{"networkType":"gateway","clusterPodCIDRs":["10.1.0.0/16"],
 		"globalCIDRsMap":{"10.1.0.0/16":"240.1.0.0/16"}},
@@ -165,6 +172,50 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, _ = readNode(text, time.Time{})
 		_, _ = readCluster(text)
+	})
+}
+
+// TestAPartIsSettledOnceItsNodesAreTold: what comes while changes are gathered is neither told nor seen yet.
+func TestAPartIsSettledOnceItsNodesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{
+			Log: slog.New(slog.DiscardHandler), Self: reach.Name{Cluster: "east", Node: "a"}, Changed: func() {},
+		})
+		var told atomic.Int64 // members
+		var before atomic.Bool
+		g := run.NewGroup(t.Context())
+		g.Go("linked clusters", func(ctx context.Context) error {
+			return f.follow(ctx, func(now []roster.Said) {
+				if told.Load() == 0 && f.Status()[1].Settled {
+					before.Store(true)
+				}
+				told.Store(int64(len(now)))
+			})
+		})
+		is := func(what string, clusters, nodes bool, members int64) {
+			t.Helper()
+			synctest.Wait()
+			if s, whole := f.Status(), f.View().Whole; s[0].Settled != clusters || s[1].Settled != nodes ||
+				whole != (clusters && nodes) || told.Load() != members {
+				t.Errorf("%s: %+v, told %d, the view is whole: %v", what, s, told.Load(), whole)
+			}
+		}
+		raw := func(text string) json.RawMessage { return json.RawMessage(text) }
+		is("at the start", false, false, 0)
+		f.clusters.Whole(map[string]json.RawMessage{
+			"/east": raw(named("east", acceptedJSON(`{}`))), "/west": raw(named("west", acceptedJSON(`{}`)))}, false)
+		is("the clusters are known", true, false, 0)
+		f.nodes.Whole(map[string]json.RawMessage{"/west.b": raw(nodeJSON("west", "b", 2))}, false)
+		is("the nodes wait", true, false, 0)
+		time.Sleep(gather)
+		is("they are told", true, true, 1)
+		if before.Load() {
+			t.Error("it was settled before the receiver had the nodes")
+		}
+		g.Stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -23,6 +23,8 @@ type part[T any] struct {
 	contact time.Time
 	away    error
 	heard   bool // the API server has given all of them
+	taken   bool // and they are part of what was decided last
+	handed  bool // and the receiver has what comes of them
 }
 
 // object is one as it is kept, and what it says.
@@ -129,7 +131,7 @@ func (p *part[T]) raw() map[string]json.RawMessage {
 // statusLocked is for people; mu is held.
 func (p *part[T]) statusLocked(server string) discoveryclient.Status {
 	s := discoveryclient.Status{Source: p.name, Kind: discoveryclient.KindKubernetes, URL: server,
-		State: discoveryclient.StateConnecting, LastContact: p.contact, Settled: p.heard}
+		State: discoveryclient.StateConnecting, LastContact: p.contact, Settled: p.handed}
 	for _, name := range slices.Sorted(maps.Keys(p.objects)) {
 		if o := p.objects[name]; o.err != nil {
 			if s.Junk++; s.Junk == 1 {

@@ -107,6 +107,8 @@ func (w *Writer) turn(ctx context.Context, now time.Time) (looked time.Duration)
 		err = w.write(ctx, *f, spec, now)
 	case w.there == absent:
 		return 0
+	case !f.Whole: // what the API server has not told yet is no reason to remove one
+		return 0
 	default: // the cluster is not linked any longer
 		if err = w.client.DeleteNodeConfig(ctx, w.name); err == nil {
 			w.there, w.status = absent, report.Status{}

@@ -117,6 +117,9 @@ func TestWritesWhatIsNew(t *testing.T) {
 	r.is("somebody removed it", r.after(look), written)
 	r.is("it", r.object(), "generation 1 applied 1 differs 0 west.b down, west.c up")
 	r.facts.Linked = false
+	r.is("the API server has not told yet whether the cluster is linked", r.after(look), nothing)
+	r.is("it", r.object(), "generation 1 applied 1 differs 0 west.b down, west.c up")
+	r.facts.Whole = true
 	r.is("the cluster is not linked any longer", r.after(look), nothing)
 	r.is("it", r.object(), "nothing")
 	r.is("and stays so", r.after(again), nothing)

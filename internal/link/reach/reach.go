@@ -74,6 +74,8 @@ type View struct {
 	Self     Name
 	Clusters []Cluster
 	Nodes    []Node // of all clusters, the node that looks among them
+	// Whole says that the API server has given all objects: what is not here is not there.
+	Whole bool
 	// MTU is what the own cluster wants packets to nodes of other clusters to have at most; 0: there is no bound.
 	MTU int
 	// NIC says which interface of the node that looks leads to other clusters; neither by name nor by what it leads to:

@@ -21,6 +21,8 @@ const (
 type Facts struct {
 	// Linked says that the node's own cluster is a linked one. A node of no linked cluster has no NodeConfig.
 	Linked bool
+	// Whole says that all is known of linked clusters: a node that is not Linked is one of none.
+	Whole  bool
 	Engine member.Engine // of the node
 	Link   string        // of the mesh
 	Table  int           // of the kernel's routes into it
