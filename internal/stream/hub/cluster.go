@@ -4,6 +4,7 @@ package hub
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -256,15 +257,12 @@ func (c *cluster) traffic() (up, down int64) {
 
 // agents lists live and remembered agents by name.
 func (c *cluster) agents() []admin.AgentStatus {
-	var out []admin.AgentStatus
-	for _, s := range c.live() {
+	c.mu.Lock() // once for both: an agent that comes or goes meanwhile is one of either
+	live, out := slices.Collect(maps.Keys(c.sessions)), slices.Collect(maps.Values(c.gone))
+	c.mu.Unlock()
+	for _, s := range live {
 		out = append(out, s.status())
 	}
-	c.mu.Lock()
-	for _, st := range c.gone {
-		out = append(out, st)
-	}
-	c.mu.Unlock()
 	slices.SortFunc(out, func(a, b admin.AgentStatus) int {
 		if n := strings.Compare(a.ID, b.ID); n != 0 {
 			return n

@@ -13,6 +13,8 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/id"
 	"github.com/tombolo-io/tombolo/internal/base/limit"
+	"github.com/tombolo-io/tombolo/internal/stream/carrier"
+	"github.com/tombolo-io/tombolo/internal/stream/heartbeat"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/quota"
 	"github.com/tombolo-io/tombolo/internal/stream/hub/state"
 )
@@ -130,6 +132,38 @@ func TestTheRegistry(t *testing.T) {
 	_, err := r.get(clusterOf(t, "unknown"))
 	if f := fault.From(err); f == nil || f.Code != fault.CodeClusterUnknown || !strings.Contains(f.Next, "tombolo token create --cluster unknown") {
 		t.Errorf("%v", err)
+	}
+}
+
+// leaver is a link whose session leaves when its status is asked for.
+type leaver struct {
+	carrier.Session
+	leave func()
+}
+
+func (l *leaver) Info() (none carrier.Info) {
+	if leave := l.leave; leave != nil {
+		l.leave = nil // its last status is asked for, too
+		leave()
+	}
+	return none
+}
+
+// TestAnAgentIsListedOnce: one that leaves while the list is made is not both live and gone in it.
+func TestAnAgentIsListedOnce(t *testing.T) {
+	c := newRegistry(nil, func(quota.Scope, quota.Resource) {}).add(clusterOf(t, "c1"))
+	name := agentOf(t, "a1")
+	link := &leaver{}
+	s := &session{cluster: c, agent: name, account: c.accounts.Agent(name), link: link, beat: &heartbeat.Beat{}}
+	if _, err := c.join(s); err != nil {
+		t.Fatal(err)
+	}
+	link.leave = func() { c.leave(s, fault.New(fault.CodeSessionLost, "gone"), noon()) }
+	if all := c.agents(); len(all) != 1 || !all[0].Connected {
+		t.Errorf("while it leaves: %+v", all)
+	}
+	if all := c.agents(); len(all) != 1 || all[0].Connected {
+		t.Errorf("after that: %+v", all)
 	}
 }
 

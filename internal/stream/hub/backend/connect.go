@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/private"
 	"github.com/tombolo-io/tombolo/internal/base/proxy"
+	"github.com/tombolo-io/tombolo/internal/base/run"
 	"github.com/tombolo-io/tombolo/internal/stream/splice"
 	"github.com/tombolo-io/tombolo/internal/stream/wire"
 )
@@ -85,10 +86,11 @@ func (p Proxy) failed(ctx context.Context, target string, err error) error {
 	if errors.As(err, &r) {
 		told = fault.Code(r.Fault)
 	}
+	end := run.Ended(ctx)
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(end, context.Canceled):
 		return fault.New(fault.CodeDialCanceled, "the caller gave up")
-	case ctx.Err() != nil:
+	case end != nil:
 		return fault.New(fault.CodeDialTimeout, "the dial did not end in time").
 			Whyf("backend %s, %s, gave no answer about %s", p.Name, p.Address, target).
 			Hint("check that the target is up, and that the VPN behind the proxy carries packets")

@@ -129,6 +129,19 @@ func TestFailuresOfAProxy(t *testing.T) {
 	}
 }
 
+// late is a context whose deadline has passed, and which does not know it yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// Package net may see the end of a dial before its context does.
+func TestADialThatIsLate(t *testing.T) {
+	p := proxyThat(t, says("HTTP/1.1 200 OK\r\n\r\n"))
+	if conn, err := p.Connect(late{t.Context()}, &net.Dialer{}, "10.0.0.1:443"); !fault.Has(err, fault.CodeDialTimeout) {
+		t.Errorf("%v, %v", conn, err)
+	}
+}
+
 // A proxy that cannot be trusted, or reached, or whose files cannot be read carries nothing.
 func TestProxiesThatAreNotUsed(t *testing.T) {
 	good := proxyThat(t, says("HTTP/1.1 200 OK\r\n\r\n"))
