@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -118,53 +119,58 @@ func (h fakeHub) Ping(ctx context.Context) error {
 
 // TestHubsStandIn: what another hub may do is asked of another, an answer about the target is final.
 func TestHubsStandIn(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		hubs []fakeHub
-		code fault.Code
-		want string
-		then string // of a second dial
-	}{
-		{"the first", []fakeHub{{}, {}, {}}, "", "1", "1"},
-		{"the first is away", []fakeHub{{code: fault.CodeHubAway}, {}, {}}, "", "1 2", "2"},
-		{"the first has no agent", []fakeHub{{code: fault.CodeNoAgent}, {}, {}}, "", "1 2", "1 2"},
-		{"the first drains, the second is away", []fakeHub{{code: fault.CodeDraining}, {code: fault.CodeHubAway}, {}}, "", "1 2 3", "1 3"},
-		{"the first is silent", []fakeHub{{waits: true}, {}, {}}, "", "1 2", "2"},
-		{"denied", []fakeHub{{code: fault.CodePolicyDenied}, {}, {}}, fault.CodePolicyDenied, "1", "1"},
-		{"refused", []fakeHub{{code: fault.CodeDialRefused}, {}, {}}, fault.CodeDialRefused, "1", "1"},
-		{"all are away", []fakeHub{{code: fault.CodeHubAway}, {code: fault.CodeHubAway}, {code: fault.CodeHubAway}}, fault.CodeHubAway, "1 2 3", "1 2 3"},
-	} {
-		now := time.Unix(1000, 0)
-		var asked []string
-		d := newDoor(Cluster{"c1", []string{"h1:1", "h2:1", "h3:1"}, "/none"}, mapping.Table{}, func() time.Time { return now }, func(error) {})
-		d.leaf = &tls.Certificate{}
-		for i, h := range c.hubs {
-			h.asked, h.name = &asked, string(rune('1'+i))
-			d.openers = append(d.openers, h)
-		}
-		for _, want := range []string{c.want, c.then} {
+	synctest.Test(t, func(t *testing.T) { // whoever is silent costs no time
+		for _, c := range []struct {
+			name string
+			hubs []fakeHub
+			code fault.Code
+			want string
+			then string // of a second dial
+		}{
+			{"the first", []fakeHub{{}, {}, {}}, "", "1", "1"},
+			{"the first is away", []fakeHub{{code: fault.CodeHubAway}, {}, {}}, "", "1 2", "2"},
+			{"the first has no agent", []fakeHub{{code: fault.CodeNoAgent}, {}, {}}, "", "1 2", "1 2"},
+			{"the first drains, the second is away", []fakeHub{{code: fault.CodeDraining}, {code: fault.CodeHubAway}, {}},
+				"", "1 2 3", "1 3"},
+			{"the first is silent", []fakeHub{{waits: true}, {}, {}}, "", "1 2", "2"},
+			{"denied", []fakeHub{{code: fault.CodePolicyDenied}, {}, {}}, fault.CodePolicyDenied, "1", "1"},
+			{"refused", []fakeHub{{code: fault.CodeDialRefused}, {}, {}}, fault.CodeDialRefused, "1", "1"},
+			{"all are away", []fakeHub{{code: fault.CodeHubAway}, {code: fault.CodeHubAway}, {code: fault.CodeHubAway}},
+				fault.CodeHubAway, "1 2 3", "1 2 3"},
+		} {
+			now := time.Unix(1000, 0)
+			var asked []string
+			d := newDoor(Cluster{"c1", []string{"h1:1", "h2:1", "h3:1"}, "/none"}, mapping.Table{},
+				func() time.Time { return now }, func(error) {})
+			d.leaf = &tls.Certificate{}
+			for i, h := range c.hubs {
+				h.asked, h.name = &asked, string(rune('1'+i))
+				d.openers = append(d.openers, h)
+			}
+			for _, want := range []string{c.want, c.then} {
+				asked = nil
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				conn, err := d.open(ctx, "tcp", "10.0.0.1:80")
+				cancel()
+				if conn != nil {
+					conn.Close()
+				}
+				if c.code == "" && err != nil || c.code != "" && !fault.Has(err, c.code) || strings.Join(asked, " ") != want {
+					t.Errorf("%s: asked %v, want %s: %v", c.name, asked, want, err)
+				}
+			}
+			now = now.Add(hubPauseMost)
 			asked = nil
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			conn, err := d.open(ctx, "tcp", "10.0.0.1:80")
-			cancel()
-			if conn != nil {
+			if conn, err := d.open(ctx, "tcp", "10.0.0.1:80"); err == nil {
 				conn.Close()
 			}
-			if c.code == "" && err != nil || c.code != "" && !fault.Has(err, c.code) || strings.Join(asked, " ") != want {
-				t.Errorf("%s: asked %v, want %s: %v", c.name, asked, want, err)
+			cancel()
+			if len(asked) == 0 || asked[0] != "1" {
+				t.Errorf("%s: after the pause: asked %v", c.name, asked)
 			}
 		}
-		now = now.Add(hubPauseMost)
-		asked = nil
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if conn, err := d.open(ctx, "tcp", "10.0.0.1:80"); err == nil {
-			conn.Close()
-		}
-		cancel()
-		if len(asked) == 0 || asked[0] != "1" {
-			t.Errorf("%s: after the pause: asked %v", c.name, asked)
-		}
-	}
+	})
 }
 
 func TestCounts(t *testing.T) {

@@ -264,7 +264,7 @@ func unreached(ctx context.Context, target string, err error) *fault.Fault {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 		code = fault.CodeDialRefused
-	case ctx.Err() != nil, errors.Is(err, syscall.ETIMEDOUT):
+	case run.Ended(ctx) != nil, errors.Is(err, syscall.ETIMEDOUT):
 		code = fault.CodeDialTimeout
 	}
 	return fault.Newf(code, "%s cannot be reached through the tunnel", target).Because(err)

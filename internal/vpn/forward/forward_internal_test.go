@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/run"
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,6 +60,20 @@ func TestConfig(t *testing.T) {
 		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// late is a context whose deadline has passed, and which does not know it yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// TestADialThatIsLate: package net may see its end before its context does.
+func TestADialThatIsLate(t *testing.T) {
+	f := Forwarder{dial: func(context.Context, string, string) (net.Conn, error) { return nil, os.ErrDeadlineExceeded }}
+	p := place{served: &served{Cluster: Cluster{Name: "c1", Target: "a:1"}}, ctx: late{t.Context()}}
+	if _, why := f.reach(p); why == nil || why.Code != fault.CodeDialTimeout {
+		t.Error(why)
 	}
 }
 
@@ -115,12 +131,7 @@ func TestTable(t *testing.T) {
 // forwarder runs one at an address of this machine; sources are clusters by addresses of it too.
 func forwarder(t *testing.T, protocol string, all map[string]string) (f *Forwarder, at string) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at = free.Addr().String()
-	free.Close()
+	at = runtest.Address(1194)
 	f = New(Config{Listen: netip.MustParseAddrPort(at), Protocol: protocol, HealthListen: "127.0.0.1:0", Clusters: served127(all)},
 		Options{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()})
 	g := run.NewGroup(t.Context())

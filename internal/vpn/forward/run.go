@@ -154,7 +154,7 @@ func (f *Forwarder) reach(p place) (net.Conn, *fault.Fault) {
 		code = fault.CodeDialDNS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		code = fault.CodeDialRefused
-	case ctx.Err() != nil, errors.Is(err, syscall.ETIMEDOUT):
+	case run.Ended(ctx) != nil, errors.Is(err, syscall.ETIMEDOUT):
 		code = fault.CodeDialTimeout
 	}
 	return nil, fault.Newf(code, "the server of cluster %s, %s, cannot be reached", p.Name, p.Target).Because(err)
