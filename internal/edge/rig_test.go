@@ -194,7 +194,7 @@ func secure(t *testing.T) string {
 	})
 }
 
-// dial is a TCP connection that does not outlive the test's bound.
+// dial is a TCP connection whose first use is bounded.
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -202,13 +202,17 @@ func dial(t *testing.T, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	renew(c)
 	return c.(*net.TCPConn)
 }
+
+// renew bounds the next use of a connection, whenever it was made.
+func renew(c net.Conn) { c.SetDeadline(time.Now().Add(runtest.Patience)) }
 
 // ping sends msg and wants it back.
 func ping(t *testing.T, c net.Conn, msg string) {
 	t.Helper()
+	renew(c)
 	if _, err := io.WriteString(c, msg); err != nil {
 		t.Fatal(err)
 	}

@@ -112,6 +112,11 @@ func sessions(t testing.TB) (agent, hub carrier.Session) {
 	t.Helper()
 	a, b := pairOn(t, "tcp", "127.0.0.1:0")
 	b.SetDeadline(time.Time{})
+	return sessionsOver(t, a, b)
+}
+
+func sessionsOver(t testing.TB, a, b net.Conn) (agent, hub carrier.Session) {
+	t.Helper()
 	agent, err := carrier.Client(a, carrier.Options{Incoming: 1_000})
 	if err != nil {
 		t.Fatal(err)

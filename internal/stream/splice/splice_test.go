@@ -293,26 +293,6 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestBusyIsNotIdle: as long as bytes move in one direction, the limit does not count.
-func TestBusyIsNotIdle(t *testing.T) {
-	const limit = 300 * time.Millisecond
-	s := start(t, ends()[0], ends()[3], splice.Options{Idle: limit})
-	begin, one := time.Now(), make([]byte, 1)
-	for time.Since(begin) < 3*limit {
-		if _, err := s.a.Write(one); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(s.b, one); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.a.CloseWrite()
-	s.b.CloseWrite()
-	if r := s.done(t); r.Code != "" {
-		t.Errorf("ended with %q, %v", r.Code, r.Err)
-	}
-}
-
 // TestSlowReader: what a reader does not take stays with the sender; the
 // splice holds one buffer for it and no more.
 func TestSlowReader(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,34 @@ func TestIdleBounds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBusyIsNotIdle: as long as bytes move in one direction, the limit does not count.
+func TestBusyIsNotIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = time.Second
+		mux := end{make: func(t testing.TB) (splice.Conn, peer, func()) {
+			near, far := net.Pipe()
+			agent, hub := sessionsOver(t, near, far)
+			return streamOf(t, agent, hub)
+		}}
+		s := start(t, mux, mux, splice.Options{Idle: idle})
+		one := make([]byte, 1)
+		for range 20 {
+			if _, err := s.a.Write(one); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(s.b, one); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(idle - time.Millisecond)
+		}
+		s.a.CloseWrite()
+		s.b.CloseWrite()
+		if r := s.done(t); r.Code != "" {
+			t.Errorf("ended with %q, %v", r.Code, r.Err)
+		}
+	})
 }
 
 // TestNothingAfterTheEnd: neither a timer nor the context's end touches the sides
