@@ -93,9 +93,6 @@ func (f *federation) nodesReport(t *testing.T) {
 	f.b.plans(t, "b.b1", "10.1.0.0/16", "a.a1=up", "a.a2=down")
 	took := f.hears(t, "a tunnel is down", "10.1.0.0/16, a.a1 up, a.a2 down, node 1/2, False TunnelDown", f.host, f.b)
 	t.Attr("figure", fmt.Sprintf("what a node reports is at the host cluster after %v", took.Round(time.Millisecond)))
-	if took > 7*time.Second { // 2 s after the last change
-		t.Errorf("it took %v", took)
-	}
 	var copied objects.NodeConfig
 	if err := f.host.Get(t.Context(), client.ObjectKey{Name: "b.b1"}, &copied); err != nil {
 		t.Fatal(err)
