@@ -238,7 +238,7 @@ func TestAReplicaIsKilledUnderChurn(t *testing.T) {
 	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
-	survivor := start(t, server, discovery.Bounds{})
+	survivor := startQuick(t, server.URL)
 	h := record(t, survivor.board)
 	victim := launch(t, server.URL)
 	dead := make(chan struct{})
@@ -253,7 +253,7 @@ func TestAReplicaIsKilledUnderChurn(t *testing.T) {
 		}
 		return survivor.Update(t.Context(), at(id), says(data, time.Minute)) == nil
 	})
-	late := start(t, server, discovery.Bounds{})
+	late := startQuick(t, server.URL)
 	settled(t, h, late, survivor)
 	if n := leases(t, client); n > 2*churners { // one of each write that was cut off waits for its end
 		t.Errorf("%d leases are left", n)
@@ -274,7 +274,7 @@ func TestTheLeaderOfEtcdIsKilledUnderChurn(t *testing.T) {
 		s.Client()
 		urls = append(urls, s.URL)
 	}
-	a, b := startAt(t, urls, discovery.Bounds{}), startAt(t, urls, discovery.Bounds{})
+	a, b := startQuick(t, urls...), startQuick(t, urls...)
 	h := record(t, a.board)
 	var killed string
 	churn(t, func() {
@@ -290,7 +290,7 @@ func TestTheLeaderOfEtcdIsKilledUnderChurn(t *testing.T) {
 	if is := leader(t, servers); is.URL == killed {
 		t.Error("the leader is the one that was killed")
 	}
-	settled(t, h, startAt(t, urls, discovery.Bounds{}), a, b)
+	settled(t, h, startQuick(t, urls...), a, b)
 }
 
 // leader is the member of etcd that leads.

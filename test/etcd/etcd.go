@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd runs a real etcd for tests: one process on a free port of
-// loopback, which can be killed, stopped for a while and begun again with what it
+// Package etcd runs a real etcd for tests: one process on an address of
+// loopback of its own, which can be killed, stopped for a while and begun again with what it
 // knew. The tests of the discovery service's store in it are here too.
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +37,7 @@ type Server struct {
 // Options are what a server may have beside.
 type Options struct {
 	CA, Cert, Key string // TLS, with certificates of clients wanted
+	Address       string // with TLS: for which the certificate is
 }
 
 // Start builds etcd if there is none yet, and starts it. It ends with the test.
@@ -67,11 +68,12 @@ func begin(t testing.TB, o Options, members int) []*Server {
 		peers[i] = fmt.Sprintf("m%d=%s", i, urls[i])
 	}
 	for i := range all {
-		s := &Server{URL: scheme + o.address(t), t: t, program: program, dir: t.TempDir()}
+		s := &Server{URL: scheme + cmp.Or(o.Address, runtest.Address(2379)), t: t, program: program, dir: t.TempDir()}
 		s.args = append(secure, "--data-dir", s.data(), "--name", fmt.Sprint("m", i), "--log-level", "error",
 			"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
 			"--listen-peer-urls", urls[i], "--initial-advertise-peer-urls", urls[i], "--initial-cluster", strings.Join(peers, ","),
-			"--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync")
+			"--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync",
+			"--bcrypt-cost", "4") // a password costs no time
 		s.Again()
 		t.Cleanup(s.Kill)
 		all[i] = s
@@ -80,20 +82,6 @@ func begin(t testing.TB, o Options, members int) []*Server {
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
-
-// address is one that no other test has, also while the server is down.
-func (o Options) address(t testing.TB) string {
-	t.Helper()
-	if o.Cert == "" {
-		return runtest.Address(2379)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // for which the certificates are
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // Again starts the server, which was killed, with what it knew.
 func (s *Server) Again() {

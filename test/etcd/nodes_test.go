@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
@@ -182,7 +183,11 @@ func TestNodesOfSeveralServices(t *testing.T) {
 		t.Helper()
 		for _, p := range protocols {
 			if strings.HasPrefix(name, p) {
-				runtest.Eventually(t, name+" is heard of", func() bool { return strings.Contains(watchers[p].Out.String(), "joined "+name+" ") })
+				// Services that end one after the other look like one that ends sessions at once: a node waits longer
+				// each time.
+				runtest.EventuallyWithin(t, limit.DiscoveryBackoff+runtest.Patience, name+" is heard of", func() bool {
+					return strings.Contains(watchers[p].Out.String(), "joined "+name+" ")
+				})
 			}
 		}
 	}
@@ -206,7 +211,8 @@ func TestNodesOfSeveralServices(t *testing.T) {
 		s.services[at] = s.starts[at]()
 	}
 	for _, p := range protocols {
-		list, err := exec.Command(s.bin, "discovery", "members", "--config", s.node(t, "looker-"+p, p)).Output()
+		looker := s.node(t, "looker-"+p, p)
+		list, err := exec.Command(s.bin, "discovery", "members", "--wait", "1m", "--config", looker).Output()
 		if err != nil || strings.Count(string(list), "192.0.2.7:51820") != 6 {
 			t.Errorf("%s: %v\n%s", p, err, list)
 		}

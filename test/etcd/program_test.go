@@ -31,13 +31,13 @@ func TestBadStartsWithEtcd(t *testing.T) {
 	for _, a := range []*authority{ours, others} {
 		a.issue(t, "client", false)
 	}
-	ours.issue(t, "server", false)
-	server := Start(t, Options{CA: ours.file("ca"), Cert: ours.file("server"), Key: ours.file("server-key")})
+	server := ours.server(t)
 	wrong := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
 	right := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(right, []byte("right\n"), 0o600))
-	good := store.Config{Endpoints: []string{server.URL}, Prefix: prefix + "/live", Times: quick(), Username: "discovery", PasswordFile: right,
+	good := store.Config{Endpoints: []string{server.URL}, Prefix: prefix + "/live", Times: patient(),
+		Username: "discovery", PasswordFile: right,
 		CAFile: ours.file("ca"), CertFile: ours.file("client"), KeyFile: ours.file("client-key")}
 	root := server.secure(t, good)
 	for key, value := range map[string]string{"/foreign/x": "theirs", "/newer/format": "tombolo discovery 2\n", "/odd/format": "something",

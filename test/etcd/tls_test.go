@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,13 +43,20 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name+".pem") }
 
-func (a *authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
+// issue makes a certificate for 127.0.0.1 and for servers at addresses.
+func (a *authority) issue(t *testing.T, name string, ca bool, at ...string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
+	names := []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, s := range at {
+		ap, err := netip.ParseAddrPort(s)
+		must(t, err)
+		names = append(names, ap.Addr().AsSlice())
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: ca, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: names,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	parent, signer := leaf, key
 	if !ca {
@@ -65,14 +73,21 @@ func (a *authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate
 	return cert, key
 }
 
+// server issues the certificate of an etcd, and starts that.
+func (a *authority) server(t *testing.T) *Server {
+	t.Helper()
+	address := runtest.Address(2379)
+	a.issue(t, "server", false, address)
+	return Start(t, Options{CA: a.file("ca"), Cert: a.file("server"), Key: a.file("server-key"), Address: address})
+}
+
 func TestEtcdOverTLS(t *testing.T) {
 	t.Parallel()
 	ours, others := newAuthority(t), newAuthority(t)
-	ours.issue(t, "server", false)
 	ours.issue(t, "client", false)
 	others.issue(t, "client", false)
-	server := Start(t, Options{CA: ours.file("ca"), Cert: ours.file("server"), Key: ours.file("server-key")})
-	good := store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: quick(),
+	server := ours.server(t)
+	good := store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: patient(),
 		CAFile: ours.file("ca"), CertFile: ours.file("client"), KeyFile: ours.file("client-key")}
 	open := func(c store.Config) error {
 		s, err := store.Open(t.Context(), c, discovery.NewBoard(discovery.Bounds{}))
@@ -98,12 +113,12 @@ func TestEtcdWithPasswords(t *testing.T) {
 	t.Parallel()
 	// In clear: the store refuses that, whoever etcd is; so the password goes over TLS.
 	ours := newAuthority(t)
-	ours.issue(t, "server", false)
 	ours.issue(t, "client", false)
-	server := Start(t, Options{CA: ours.file("ca"), Cert: ours.file("server"), Key: ours.file("server-key")})
+	server := ours.server(t)
 	wrong := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
-	c := store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: quick(), Username: "discovery", PasswordFile: wrong,
+	c := store.Config{Endpoints: []string{server.URL}, Prefix: prefix, Times: patient(),
+		Username: "discovery", PasswordFile: wrong,
 		CAFile: ours.file("ca"), CertFile: ours.file("client"), KeyFile: ours.file("client-key")}
 	server.allow(t, c)
 	_, err := store.Open(t.Context(), c, discovery.NewBoard(discovery.Bounds{}))

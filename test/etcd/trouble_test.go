@@ -109,7 +109,7 @@ func TestEtcdIsKilledAndComesBack(t *testing.T) {
 	t.Parallel()
 	server := Start(t, Options{})
 	server.Client()
-	a := start(t, server, discovery.Bounds{})
+	a := startQuick(t, server.URL)
 	for i := range 5 {
 		must(t, a.Update(t.Context(), at(fmt.Sprint(i)), says("x", time.Minute, "e")))
 	}
@@ -137,11 +137,22 @@ func TestEtcdStandsStill(t *testing.T) {
 	t.Parallel()
 	server := Start(t, Options{})
 	server.Client()
-	a := start(t, server, discovery.Bounds{})
-	must(t, a.Update(t.Context(), at("1"), says("x", 2*time.Second, "e")))
-	must(t, a.Update(t.Context(), at("1"), says("y", 3*time.Second)))
+	a := startQuick(t, server.URL)
+	const lease = 3 * time.Second
+	for {
+		must(t, a.Update(t.Context(), at("1"), says("x", 2*time.Second, "e")))
+		begun := time.Now()
+		must(t, a.Update(t.Context(), at("1"), says("y", lease)))
+		server.Stop()
+		if time.Since(begun) < lease { // etcd cannot have ended it
+			break
+		}
+		server.Go()
+		runtest.Eventually(t, "etcd answers again", func() bool {
+			return a.Update(t.Context(), at("1"), says("y", lease)) == nil
+		})
+	}
 	h := record(t, a.board)
-	server.Stop()
 	runtest.Eventually(t, "it is noticed", func() bool { return a.State().Degraded != "" })
 	kept := a.board.Get(at("1")) // an endpoint may have ended before it was noticed
 	over := time.Now().Add(6 * time.Second)
@@ -165,7 +176,7 @@ func TestWhatWasForgottenMeanwhileIsMadeGood(t *testing.T) {
 	server := Start(t, Options{})
 	client := server.Client()
 	relay := between(t, server.URL)
-	a := startAt(t, []string{relay.url}, discovery.Bounds{})
+	a := startQuick(t, relay.url)
 	b := start(t, server, discovery.Bounds{})
 	for _, m := range []string{"same", "changed", "gone"} {
 		must(t, a.Update(t.Context(), at(m), says("x", time.Minute)))
@@ -194,7 +205,7 @@ func TestEtcdComesBackOlder(t *testing.T) {
 	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
-	a := start(t, server, discovery.Bounds{})
+	a := startQuick(t, server.URL)
 	must(t, a.Update(t.Context(), at("1"), says("old", time.Minute)))
 	server.Kill()
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -216,7 +227,7 @@ func TestEtcdComesBackOlder(t *testing.T) {
 	if got := content(a.board.Get(at("1"))) + content(a.board.Get(at("2"))); got != "new [] v0 removed=falsenew [] v0 removed=false" || h.count() > 0 {
 		t.Errorf("%s is served, and watchers were told %q", got, h.events)
 	}
-	late := start(t, server, discovery.Bounds{})
+	late := startQuick(t, server.URL)
 	runtest.Eventually(t, "who begins has what etcd has", late.shows(at("1"), "old [] v0 removed=false"))
 	all, err := client.Get(t.Context(), prefix+"/incomplete")
 	must(t, err)
@@ -230,7 +241,7 @@ func TestEtcdLosesItsMarker(t *testing.T) {
 	t.Parallel()
 	server := Start(t, Options{})
 	client := server.Client()
-	a := start(t, server, discovery.Bounds{})
+	a := startQuick(t, server.URL)
 	must(t, a.Update(t.Context(), at("1"), says("x", time.Minute)))
 	h := record(t, a.board)
 	_, err := client.Delete(t.Context(), prefix+"/", clientv3.WithPrefix())
@@ -261,7 +272,8 @@ func TestAPrefixThatIsNotOurs(t *testing.T) {
 		base := fmt.Sprint("/foreign/", i)
 		_, err := client.Put(t.Context(), base+c.key, c.value)
 		must(t, err)
-		st, err := store.Open(t.Context(), store.Config{Endpoints: []string{server.URL}, Prefix: base, Times: quick()}, discovery.NewBoard(discovery.Bounds{}))
+		st, err := store.Open(t.Context(), store.Config{Endpoints: []string{server.URL}, Prefix: base, Times: patient()},
+			discovery.NewBoard(discovery.Bounds{}))
 		if !fault.Has(err, c.code) {
 			t.Errorf("%s: %v", c.key, err)
 		}

@@ -44,6 +44,7 @@ type Node struct {
 	peers   map[string]bool
 	at      string
 	watches int
+	updates int
 	failed  []error
 	forgot  int
 }
@@ -103,6 +104,7 @@ func (n *Node) Run(ctx context.Context) error {
 				n.refused(err)
 			} else {
 				due, tries = false, 0
+				n.updated()
 			}
 		}
 		select {
@@ -191,6 +193,12 @@ func (n *Node) hear(h heard) {
 	}
 }
 
+func (n *Node) updated() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.updates++
+}
+
 func (n *Node) moved(to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,6 +247,13 @@ func (n *Node) Forgot() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.forgot
+}
+
+// Updates is how many the service has taken.
+func (n *Node) Updates() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.updates
 }
 
 // Watches is how many it has begun.

@@ -182,7 +182,7 @@ func TestARefusedUpdateCostsHalfALease(t *testing.T) {
 	const lease = 4 * time.Second
 	service := newService(t, "limits: {members: 1}\n")
 	first := newSite(t, service.at, 1)
-	runtest.Eventually(t, "the first is there", func() bool { return first.nodes[0].Watches() == 1 })
+	runtest.Eventually(t, "the first is there", func() bool { return first.nodes[0].Updates() == 1 })
 	n := &Node{Dial: dial, At: service.at, Cluster: "c", ID: "second", Data: []byte("x"), Lease: lease}
 	begin := time.Now()
 	first.work.Go("node", n.Run)
