@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -65,7 +64,7 @@ func TestExtAuthz(t *testing.T) {
 		}}}
 	}
 	answer := func(name string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), runtest.Patience)
 		defer cancel()
 		out, err := authv3.NewAuthorizationClient(conn).Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 			Source: at("203.0.113.1"), Destination: at("10.0.0.1"), TlsSession: &authv3.AttributeContext_TLSSession{Sni: name},

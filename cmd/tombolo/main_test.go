@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
 )
 
@@ -90,9 +93,10 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	return runtest.Start(t, cmd)
 }
 
-// world is a running hub with an agent of cluster c1, each a process.
+// world is a running hub with an agent of one cluster, each a process.
 type world struct {
 	dir, listen, health string
+	cluster             string
 	hub, agent          *process
 	join                string
 }
@@ -100,7 +104,7 @@ type world struct {
 // startHub starts a hub; the environment makes every verb find it.
 func startHub(t *testing.T, more ...string) *world {
 	t.Helper()
-	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443)}
+	w := &world{dir: runtest.Dir(t), listen: runtest.Address(8443), cluster: "c1"}
 	w.hub = w.runHub(t, more...)
 	t.Setenv("TOMBOLO_ADMIN_SOCKET", filepath.Join(w.dir, "run/admin/hub.sock"))
 	return w
@@ -126,11 +130,25 @@ func startWorld(t *testing.T) *world {
 
 func (w *world) runAgent(t *testing.T, more ...string) *process {
 	t.Helper()
+	begun := time.Now()
 	p := startProcess(t, append([]string{"agent", "--join", w.join, "--state-dir", filepath.Join(w.dir, "agent"),
 		"--allow", "127.0.0.0/8", "--health-listen", w.health}, more...)...)
 	p.Says(t, "connected")
-	runtest.Eventually(t, "the hub has the agent", func() bool { return strings.Contains(must(t, "status"), "connected") })
+	w.attended(t, begun)
 	return p
+}
+
+// attended waits until the hub has a session with an agent of the cluster that began after a time. The agent
+// itself says "connected" when it has asked for the session, and a dial before the hub has it is refused.
+func (w *world) attended(t *testing.T, begun time.Time) {
+	t.Helper()
+	runtest.Eventually(t, "the hub has the agent of "+w.cluster, func() bool {
+		var st admin.Status
+		strictly(t, must(t, "status", w.cluster, "-o", "json"), &st)
+		return len(st.Clusters) == 1 && slices.ContainsFunc(st.Clusters[0].Agents, func(a admin.AgentStatus) bool {
+			return a.Connected && !a.Since.Before(begun)
+		})
+	})
 }
 
 // target serves connections and closes each behind that.

@@ -27,7 +27,7 @@ func TestHubOutlivesTheReaderOfItsRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	w := &world{dir: dir, listen: runtest.Address(8443), health: runtest.Address(8445)}
+	w := &world{dir: dir, listen: runtest.Address(8443), health: runtest.Address(8445), cluster: "c1"}
 	cmd := exec.Command(os.Args[0], "hub", "--config", config, "--state-dir", filepath.Join(dir, "hub"), "--run-dir", filepath.Join(dir, "run"),
 		"--listen", w.listen, "--admin-listen", runtest.Address(8444), "--advertise", w.listen)
 	cmd.Stdout = writer

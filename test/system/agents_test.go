@@ -97,7 +97,8 @@ func TestPendingDialMovesToAnotherAgent(t *testing.T) {
 // Without another agent the pending dial fails with its agent, long before its timeout.
 func TestPendingDialFailsWithItsAgent(t *testing.T) {
 	h := startHub(t, hubSpec{extra: "streams: {dialTimeout: 1h}"})
-	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "mute")
+	link, control := h.rawSession(h.enrol(h.token("c1").Join), "mute")
+	beatsOn(t, link, control) // who is silent is not asked
 	asked := mute(t, link)
 	runtest.Eventually(t, "the mute agent is in", func() bool { return h.connected("c1") == 1 })
 	ways := h.ways("c1")

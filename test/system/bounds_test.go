@@ -75,13 +75,14 @@ func TestAgentThatKeepsStreamsOpen(t *testing.T) {
 // Sessions of one cluster are bounded; the one too many reads why.
 func TestSessionsOfAClusterAreBounded(t *testing.T) {
 	h := startHub(t, hubSpec{})
-	var cert certificate
 	line := h.tokenWith("c1", time.Hour, limit.SessionsPerCluster/limit.SessionsPerAgent+1).Join
+	var cert certificate
 	for i := range limit.SessionsPerCluster {
 		if i%limit.SessionsPerAgent == 0 {
 			cert = h.enrol(line)
 		}
-		h.rawSession(cert, "many-"+itoa(i))
+		link, control := h.rawSession(cert, "many-"+itoa(i))
+		beatsOn(t, link, control) // the first must outlive the time that the others take
 	}
 	cert = h.enrol(line)
 	runtest.Eventually(t, "all places are taken", func() bool { return h.connected("c1") == limit.SessionsPerCluster })

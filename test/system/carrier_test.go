@@ -17,7 +17,6 @@ import (
 	"github.com/tombolo-io/tombolo/internal/base/admin"
 	"github.com/tombolo-io/tombolo/internal/base/fault"
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
-	"github.com/tombolo-io/tombolo/internal/stream/hub"
 )
 
 // An agent that offers no mux of ours is told why, and what helps.
@@ -37,10 +36,7 @@ func TestAnAgentWithoutTheMuxIsRefused(t *testing.T) {
 // to it too.
 func (h *testHub) bulk(t *testing.T, to *runtest.Target, both bool) net.Conn {
 	t.Helper()
-	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := mustConnect(t, h, to)
 	var wg sync.WaitGroup
 	wg.Go(func() { io.Copy(io.Discard, conn) })
 	if both {

@@ -41,10 +41,7 @@ func logged(t *testing.T, j *journal, message string, code fault.Code) map[strin
 func TestRenewalDropsNoStream(t *testing.T) {
 	h, a := pair(t, hubSpec{extra: "certificates: {agentLife: 3s}"}, agentSpec{})
 	to := runtest.Echo(t)
-	conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := mustConnect(t, h, to)
 	defer conn.Close()
 	first := h.status("c1").Agents[0]
 	for round := range 2 {
@@ -62,10 +59,7 @@ func TestRenewalDropsNoStream(t *testing.T) {
 		return false
 	})
 	mustEcho(t, conn, "still on the first session")
-	fresh, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fresh := mustConnect(t, h, to)
 	mustEcho(t, fresh, "on the new one")
 	fresh.Close()
 	if !a.Ready() {

@@ -3,6 +3,7 @@
 package system
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +22,29 @@ func ended(p *process) bool {
 	default:
 		return false
 	}
+}
+
+// mustConnect dials a target through an agent whose certificate lives for seconds: on a busy machine the agent may be
+// without one for a moment.
+func mustConnect(t *testing.T, h *testHub, to *runtest.Target) (conn net.Conn) {
+	t.Helper()
+	socket := h.socket("c1", hub.ProtocolConnect)
+	runtest.Eventually(t, "a dial", func() bool {
+		var err error
+		conn, err = dialConnect(runtest.Within(t), socket, to.Addr())
+		return connected(t, err)
+	})
+	return conn
+}
+
+// connected reports whether a dial has met an agent; any other failure is the test's.
+func connected(t *testing.T, err error) bool {
+	t.Helper()
+	var r *refused
+	if err != nil && !(errors.As(err, &r) && (r.code == fault.CodeNoAgent || r.code == fault.CodeDraining)) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // openVia opens a stream through the only agent and gives it.
@@ -104,10 +128,7 @@ func TestDrainBringsTheLastBytes(t *testing.T) {
 				io.Copy(io.Discard, c)
 				c.Write(make([]byte, size))
 			})
-			conn, err := dialConnect(runtest.Within(t), h.socket("c1", hub.ProtocolConnect), to.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := mustConnect(t, h, to)
 			closing(t, conn)
 			conn.(interface{ CloseWrite() error }).CloseWrite()
 			runtest.Eventually(t, "the agent's part is over", func() bool { return gauge(t, a.reg, "tombolo_agent_streams") == 0 })

@@ -149,7 +149,8 @@ func TestAChangeDuringADial(t *testing.T) {
 	f := policyFolder(t)
 	f.put("c1.yaml", "- {name: open, clusters: [c1], allow: [\"10.0.0.0/8:443\"]}\n")
 	h := startHub(t, hubSpec{extra: f.extra()})
-	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "held")
+	link, control := h.rawSession(h.enrol(h.token("c1").Join), "held")
+	beatsOn(t, link, control) // who is silent is not asked
 	a := holding(t, link)
 	runtest.Eventually(t, "the agent is in", func() bool { return h.connected("c1") == 1 })
 	errs := make(chan error, 1)
@@ -160,7 +161,11 @@ func TestAChangeDuringADial(t *testing.T) {
 		}
 		errs <- err
 	}()
-	<-a.asked
+	select {
+	case <-a.asked:
+	case err := <-errs:
+		t.Fatalf("the agent was not asked: %v", err)
+	}
 	f.put("c1.yaml", "- {name: narrow, clusters: [c1], allow: [\"10.1.0.0/16:443\"]}\n")
 	if err := h.reload(f.extra()); err != nil {
 		t.Fatal(err)
@@ -181,7 +186,8 @@ func TestAnAgentThatCannotBeAsked(t *testing.T) {
 	f := policyFolder(t)
 	f.put("c1.yaml", "- {name: open, allow: [\"10.0.0.0/8\", \"*.example\"]}\n")
 	h := startHub(t, hubSpec{extra: f.extra()})
-	link, _ := h.rawSession(h.enrol(h.token("c1").Join), "old") // it offers no capability
+	link, control := h.rawSession(h.enrol(h.token("c1").Join), "old") // it offers no capability
+	beatsOn(t, link, control)
 	a := holding(t, link)
 	runtest.Eventually(t, "the agent is in", func() bool { return h.connected("c1") == 1 })
 	dial := h.ways("c1")[0].dial
