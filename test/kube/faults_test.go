@@ -95,7 +95,7 @@ func (x *cluster) noAgent(t *testing.T, mode rig.Mode) {
 }
 
 // killedAgent kills the agent while a log is followed. The follower ends rather than hangs, and the next
-// command works within 3 s of the agent's restart.
+// command works soon after the agent's restart.
 func (x *cluster) killedAgent(t *testing.T) {
 	x.useEgress(t, rig.GRPCUDS)
 	ctx := x.within(t, 2*time.Minute)
@@ -116,10 +116,7 @@ func (x *cluster) killedAgent(t *testing.T) {
 		_, err := x.Kubectl(ctx, "logs", "writer", "--tail=1")
 		took := time.Since(restarted)
 		if err == nil {
-			t.Logf("kubectl logs worked %.2fs after the restart of the agent", took.Seconds())
-			if took > 3*time.Second {
-				t.Errorf("kubectl logs worked only %s after the restart of the agent; want within 3 s", took)
-			}
+			t.Attr("figure", fmt.Sprintf("kubectl logs works %.2f s after the restart of a killed agent", took.Seconds()))
 			break
 		}
 		if took > 30*time.Second {

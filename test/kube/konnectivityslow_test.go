@@ -93,7 +93,7 @@ func (k *konnectivity) terminal(t *testing.T, cut bool, args ...string) *termina
 	t.Helper()
 	x := &terminal{args: args, cut: cut, prints: make(chan struct{}), read: make(chan struct{})}
 	var err error
-	if x.session, err = k.StartKubectl(k.within(t, time.Minute), nil, x, args...); err != nil {
+	if x.session, err = k.StartKubectl(k.ctx, nil, x, args...); err != nil { // other steps come before its end
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -104,6 +104,8 @@ func (k *konnectivity) terminal(t *testing.T, cut bool, args ...string) *termina
 	case <-x.prints:
 	case <-x.session.Done():
 		t.Fatalf("%q ended: %v", args, x.session.Wait())
+	case <-time.After(time.Minute):
+		t.Fatalf("%q prints nothing", args)
 	}
 	return x
 }
@@ -127,6 +129,12 @@ func (x *terminal) release() {
 func (x *terminal) ends(t *testing.T, server []string) {
 	t.Helper()
 	x.release()
+	select {
+	case <-x.session.Done():
+	case <-time.After(time.Minute):
+		t.Errorf("%q with the server's %q does not end", x.args, server)
+		x.session.Kill()
+	}
 	err := x.session.Wait()
 	text := strings.Replace(x.text.String(), tarSays, "", 1) // somewhere in the middle
 	n := 0

@@ -11,10 +11,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/test/kube/rig"
 )
 
@@ -96,6 +98,13 @@ func TestKilledOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed: its status says nothing
+	runtest.Eventually(t, "all processes of the rig end with its owner", func() bool {
+		left, err := rig.Leftovers(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(left, func(line string) bool { return strings.HasPrefix(line, "process ") })
+	})
 	if left := sweep(); len(left) > 0 {
 		t.Errorf("after its owner was killed and swept up, the rig left behind:\n%s", strings.Join(left, "\n"))
 	}

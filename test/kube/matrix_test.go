@@ -50,7 +50,8 @@ func (x *cluster) cases(t *testing.T, mode rig.Mode) {
 	t.Run("aggregated API", x.aggregatedAPI)
 	x.dialledBy(t, mode)
 	if now := x.drops(t); now != dropped {
-		t.Errorf("something dialled the node directly: the firewall dropped %d packets", now-dropped)
+		t.Errorf("something dialled the node directly: the firewall dropped %d packets; since the start of all these: %s",
+			now-dropped, x.FirewallDropped(x.ctx))
 	}
 }
 

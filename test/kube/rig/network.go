@@ -154,6 +154,7 @@ func (c *Cluster) layRules(ctx context.Context) error {
 	}
 	if err := nft(ctx, c.cp, `table ip rig {
 	counter towards_node { }
+	set dialled { typeof ip daddr . tcp dport . tcp flags; size 64; flags dynamic; }
 	chain out { type filter hook output priority filter; }
 }`); err != nil {
 		return err
@@ -166,8 +167,9 @@ func (c *Cluster) layRules(ctx context.Context) error {
 func (c *Cluster) Partition(ctx context.Context, closed bool) error {
 	out, inbound := "flush chain ip rig out\n", "flush chain ip rig inbound\n"
 	if closed {
-		out += "add rule ip rig out ip daddr { " + strings.Join([]string{NodeRange, PodRange, ServiceRange, c.router}, ", ") +
-			" } ct state new counter name towards_node drop\n"
+		cut := "add rule ip rig out ip daddr { " + strings.Join([]string{NodeRange, PodRange, ServiceRange, c.router}, ", ") +
+			" } ct state new "
+		out += cut + "add @dialled { ip daddr . tcp dport . tcp flags }\n" + cut + "counter name towards_node drop\n"
 		inbound += `add rule ip rig inbound iifname "wan0" ct state new ct status and dnat == 0 counter drop` + "\n"
 	}
 	if err := nft(ctx, c.nat, inbound); err != nil {
@@ -192,6 +194,15 @@ func (c *Cluster) Elastic(ctx context.Context, port string) (first, second strin
 		oifname "wan0" ip saddr NODE1 udp sport PORT snat to WAN1:PORT;
 		oifname "wan0" ip saddr NODE2 udp sport PORT snat to WAN2:PORT; }
 }`))
+}
+
+// FirewallDropped are addresses, ports and TCP's flags of packets that FirewallDrops has counted, for people.
+func (c *Cluster) FirewallDropped(ctx context.Context) string {
+	text, err := output(ctx, c.cp, "nft", "list", "set", "ip", "rig", "dialled")
+	if err != nil {
+		return err.Error()
+	}
+	return text
 }
 
 // FirewallDrops is how many packets of new connections from the control plane towards the node, its pods and
