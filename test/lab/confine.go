@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,8 @@ import (
 // without groups, no capability in any set, no_new_privs, and a root file
 // system on which only the named directories can be written.
 type Confinement struct {
-	UID, GID uint32
+	UID, GID uint32 // 0: root, with the capabilities of Keep
+	Keep     []int
 	Writable []string
 	Hosts    string // a file in place of /etc/hosts, if one is named
 }
@@ -57,7 +59,7 @@ func (c Confinement) apply(cmd *exec.Cmd) error {
 			return fmt.Errorf("making %s writable: %w", dir, err)
 		}
 	}
-	if err := dropCapabilities(); err != nil {
+	if err := dropCapabilities(c.Keep); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -68,9 +70,9 @@ func (c Confinement) apply(cmd *exec.Cmd) error {
 	return nil
 }
 
-// dropCapabilities empties the bounding, ambient and inheritable sets of the
-// thread. The permitted set stays until the change of user, which needs it.
-func dropCapabilities() error {
+// dropCapabilities empties the ambient and inheritable sets of the thread, and
+// the bounding one but for some. The permitted set stays until the change of user, which needs it.
+func dropCapabilities(but []int) error {
 	last, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {
 		return err
@@ -80,6 +82,9 @@ func dropCapabilities() error {
 		return err
 	}
 	for capability := 0; capability <= highest; capability++ {
+		if slices.Contains(but, capability) {
+			continue
+		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(capability), 0, 0, 0)
 		if err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("dropping capability %d: %w", capability, err)

@@ -92,7 +92,7 @@ func TestMasqueradeHidesTheSite(t *testing.T) {
 	site := w.Sites[0]
 	greeter(t, w.Control, lab.ControlAddr+":7000", "control")
 
-	got, err := greeting(site.Agents[0], lab.ControlAddr+":7000", 2*time.Second)
+	got, err := greeting(site.Agents[0], lab.ControlAddr+":7000", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestNobodyDialsIntoASite(t *testing.T) {
 	greeter(t, site.Backend, lab.BackendAddr+":7000", "backend")
 	greeter(t, site.Gateway, site.Public+":7000", "gateway")
 
-	if got, err := greeting(site.Agents[0], lab.BackendAddr+":7000", 2*time.Second); err != nil || got != "backend 10.42.0.11" {
+	if got, err := greeting(site.Agents[0], lab.BackendAddr+":7000", patience); err != nil || got != "backend 10.42.0.11" {
 		t.Errorf("within the site: %q, %v", got, err)
 	}
 	var no syscall.Errno
@@ -143,7 +143,7 @@ func TestNobodyDialsIntoASite(t *testing.T) {
 	if err := errors.Join(site.Firewall.Off(), w.Internet.Route(lab.SiteRange, site.Public)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := greeting(w.Control, lab.BackendAddr+":7000", 2*time.Second); err != nil || got != "backend "+lab.ControlAddr {
+	if got, err := greeting(w.Control, lab.BackendAddr+":7000", patience); err != nil || got != "backend "+lab.ControlAddr {
 		t.Errorf("with the firewall open: %q, %v", got, err)
 	}
 	if err := w.Internet.Unroute(lab.SiteRange, site.Public); err != nil {
@@ -198,7 +198,7 @@ func TestEqualRangesSideBySide(t *testing.T) {
 		greeter(t, site.Backend, lab.BackendAddr+":7000", fmt.Sprintf("site%d", i+1))
 	}
 	for i, site := range w.Sites {
-		got, err := greeting(site.Agents[0], lab.BackendAddr+":7000", 2*time.Second)
+		got, err := greeting(site.Agents[0], lab.BackendAddr+":7000", patience)
 		if want := fmt.Sprintf("site%d 10.42.0.11", i+1); err != nil || got != want {
 			t.Errorf("site %d: %q, %v; want %q", i+1, got, err, want)
 		}
@@ -216,7 +216,7 @@ func TestTwoLabsAtOnce(t *testing.T) {
 	if _, err := lab.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := greeting(w2.Sites[0].Agents[0], lab.BackendAddr+":7000", 2*time.Second)
+	got, err := greeting(w2.Sites[0].Agents[0], lab.BackendAddr+":7000", patience)
 	if err != nil || got != "two 10.42.0.11" {
 		t.Errorf("the second lab after the first was closed: %q, %v", got, err)
 	}

@@ -60,8 +60,9 @@ func TestMappingIsLost(t *testing.T) {
 
 // TestMappingDiesOfSilence: the router forgets what nobody uses.
 func TestMappingDiesOfSilence(t *testing.T) {
+	const silence = 3 * time.Second // the mapping is looked at before it ends
 	g := against(t, "port-restricted")
-	if err := g.A.ForgetAfter(time.Second); err != nil {
+	if err := g.A.ForgetAfter(silence); err != nil {
 		t.Fatal(err)
 	}
 	conn := udp(t, g.A.Host, "udp4", ":51820")
@@ -86,8 +87,8 @@ func TestMappingDiesOfSilence(t *testing.T) {
 	}
 
 	// Mappings that are kept in maps have a lifetime too.
-	g2, _ := behind(t, lab.Translation{Mapping: lab.Independent, Filtering: lab.Independent, Lifetime: time.Second})
-	if err := g2.A.ForgetAfter(time.Second); err != nil {
+	g2, _ := behind(t, lab.Translation{Mapping: lab.Independent, Filtering: lab.Independent, Lifetime: silence})
+	if err := g2.A.ForgetAfter(silence); err != nil {
 		t.Fatal(err)
 	}
 	conn = udp(t, g2.A.Host, "udp4", ":51820")

@@ -129,9 +129,10 @@ func (m *machine) terminal(t *testing.T, name string) *terminal {
 		return x
 	}
 	x := &terminal{shell: exec.Command("nsenter", "-t", strconv.Itoa(m.pid), "-m", "-u", "-n", "-p", "-i", "bash")}
-	x.shell.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=dumb"}
+	x.shell.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=dumb",
+		"TOMBOLO_WAIT=20s"} // for a daemon that was begun a moment ago
 	x.shell.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	x.shell.Stdout = io.MultiWriter(&x.out, m.log)
+	x.shell.Stdout = io.MultiWriter(m.log, &x.out) // who sees the end of a block finds all of it in the log
 	x.shell.Stderr = x.shell.Stdout
 	x.shell.WaitDelay = time.Second // what runs in the background has the output open, and ends with the machine
 	in, err := x.shell.StdinPipe()
