@@ -24,22 +24,50 @@ import (
 
 // TestWithoutIPsec: what a kernel lacks is said, and nothing is changed for that. With all of it nothing is.
 func TestWithoutIPsec(t *testing.T) {
-	f := ipsec.Able(false)
+	f := ipsec.Able(t.Context(), false)
 	if f == nil || f.Code != fault.CodeUnsupported || !strings.Contains(f.Next, "modprobe -a xfrm_user xfrm_interface esp4") {
 		t.Fatalf("without its modules: %v", f)
 	}
 }
 
-// TestWithoutESP: the same where only a part is missing.
-func TestWithoutESP(t *testing.T) {
+// The same where only a part is missing: each of these runs in a kernel that has what the ones before it lacked.
+func TestWithoutLinks(t *testing.T) { lacks(t, "links of kind xfrm", "xfrm_interface,") }
+func TestWithoutESP(t *testing.T)   { lacks(t, espOf+", "+chaCha, "esp4 gcm ") }
+func TestWithoutSeqiv(t *testing.T) {
+	lacks(t, espOf+", "+chaCha, "esp4 gcm ghash-generic ctr seqiv drbg esp6 ")
+}
+func TestWithoutDRBG(t *testing.T) {
+	lacks(t, espOf+", "+chaCha, "esp4 gcm ghash-generic ctr seqiv drbg esp6 ")
+}
+func TestWithoutChaCha(t *testing.T) { lacks(t, chaCha, "chacha20poly1305,") }
+
+const (
+	espOf  = "ESP in UDP over IPv4, ESP in UDP over IPv6 (Linux 5.8)"
+	chaCha = "ChaCha20-Poly1305 for ESP"
+)
+
+// lacks checks that the kernel is said to lack something, and which modules to load; nothing has been changed for it.
+func lacks(t *testing.T, what, modules string) {
+	t.Helper()
 	before := ipsecLinks(t)
-	f := ipsec.Able(false)
-	if f == nil || !strings.Contains(f.Error(), "it lacks ESP in UDP over IPv4, ESP in UDP over IPv6 (Linux 5.8)") ||
-		!strings.Contains(f.Next, "modprobe -a esp4 gcm") {
-		t.Fatalf("without esp4: %v", f)
+	f := ipsec.Able(t.Context(), false)
+	if f == nil || f.Code != fault.CodeUnsupported || !strings.HasSuffix(f.Error(), "it lacks "+what) ||
+		!strings.HasPrefix(f.Next, "load it with modprobe -a "+modules) {
+		t.Fatalf("it says %v, %q", f, f.Next)
 	}
 	if after := ipsecLinks(t); after != before {
 		t.Errorf("it has left %s, before %s", after, before)
+	}
+}
+
+// TestWithoutDiverting: what another engine beside IPsec needs is missing, and IPsec alone has all.
+func TestWithoutDiverting(t *testing.T) {
+	if f := ipsec.Able(t.Context(), false); f != nil {
+		t.Error(f)
+	}
+	if f := ipsec.Able(t.Context(), true); f == nil || !strings.Contains(f.Error(), "it lacks diverting packets") ||
+		!strings.HasPrefix(f.Next, "load it with modprobe -a sch_ingress cls_flower act_mirred,") {
+		t.Errorf("it says %v", f)
 	}
 }
 
@@ -58,7 +86,7 @@ func ipsecLinks(t *testing.T) string {
 
 // TestTheKernelsIPsec: what a mesh needs of it, on a wire on which somebody listens.
 func TestTheKernelsIPsec(t *testing.T) {
-	if f := ipsec.Able(false); f != nil {
+	if f := ipsec.Able(t.Context(), false); f != nil {
 		t.Fatal(f)
 	}
 	e := newEnds(t)
@@ -279,6 +307,11 @@ func (e *ends) end() {
 			seen, err := s.device.States()
 			if len(seen) != 2 {
 				e.t.Errorf("node %d has %d states after it was taken over, want 2", i, len(seen))
+			}
+			for _, s := range seen {
+				if want := slices.Contains(e.side[1-i].outer[:], s.To); s.Sends != want {
+					e.t.Errorf("node %d sends by the state to %s: %v", i, s.To, s.Sends)
+				}
 			}
 			return err
 		})

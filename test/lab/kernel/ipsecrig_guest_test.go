@@ -129,8 +129,15 @@ func (e *ends) paths(family int) {
 	e.t.Helper()
 	for i, s := range e.side {
 		far := e.side[1-i]
+		all := []ipsec.Peer{{ID: 1, Local: s.outer[family], Remote: far.outer[family], Ranges: far.ranges}}
 		s.do(e.t, func() error {
-			return s.device.Apply([]ipsec.Peer{{ID: 1, Local: s.outer[family], Remote: far.outer[family], Ranges: far.ranges}})
+			missing, err := s.device.Differs(all)
+			err = errors.Join(err, s.device.Apply(all))
+			left, again := s.device.Differs(all)
+			if none, _ := s.device.Differs(nil); none == 0 || left != 0 {
+				e.t.Errorf("node %d lacks %d policies, then %d, and has %d of the peer", i, missing, left, none)
+			}
+			return errors.Join(err, again)
 		})
 	}
 }
