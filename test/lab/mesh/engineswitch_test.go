@@ -85,7 +85,46 @@ func TestEngineSwitch(t *testing.T) {
 		r.eventually("it refuses "+b.name, a.role, func() error { return a.says(b, "runs engine wireguard") })
 		r.eventually(b.name+" says why", b.role, func() error { return b.says(a, "mesh.ipsec.only") })
 	})
+	r.step("the port is busy", func(t *testing.T) { nodes[2].busy() })
 	r.requireNoClearText(nodes...)
+}
+
+// busy moves a node from the kernel's WireGuard to IPsec, whose port another program has: the link that was kept stays.
+// Then the port is the link's own, which is in nobody's way.
+func (n *node) busy() {
+	t := n.rig.t
+	t.Helper()
+	set := func(engine string, port int, ipsec map[string]any) {
+		n.edit(func(whole map[string]any) {
+			mesh := section(whole, "mesh")
+			mesh["engine"], mesh["port"], mesh["ipsec"] = engine, port, ipsec
+		})
+	}
+	n.stop()
+	set(meshconf.Kernel, 4500, nil)
+	together(n)
+	n.stop()
+	kept, err := n.host.Netlink().LinkByName("tombolo0")
+	if err != nil || kept.Type() != "wireguard" {
+		t.Fatalf("the link that was kept is %v: %v", kept, err)
+	}
+	other, err := n.host.ListenUDP("udp4", ":4501")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(meshconf.IPsec, 51820, map[string]any{"port": 4501})
+	if said, _ := refused(t, n, false); !strings.Contains(said, "address_in_use") {
+		t.Errorf("with a busy port it ended with\n%s", said)
+	}
+	if now, err := n.host.Netlink().LinkByName("tombolo0"); err != nil || now.Attrs().Index != kept.Attrs().Index {
+		t.Errorf("the link that was kept is %v: %v", now, err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	set(meshconf.IPsec, 51820, nil)
+	together(n)
+	n.requireLink("xfrm")
 }
 
 // pairTraffic is what goes all the time from one node to another and back: packets, and a TCP connection.

@@ -58,6 +58,21 @@ func (r *rig) awaitAfter(f *lab.Flood, moment time.Time) time.Duration {
 	return at.Sub(moment)
 }
 
+// noneLost waits until all packets have come back that floods sent between two moments. The floods must go on: the end
+// of one waits two seconds for what is under way, for which a node may well stand still.
+func (r *rig) noneLost(while string, begin, until time.Time, floods ...*lab.Flood) {
+	r.t.Helper()
+	for _, f := range floods {
+		r.awaitAfter(f, until)
+		r.eventually("no packets of "+f.String()+" are lost while "+while, nil, func() error {
+			if loss := f.Lost(begin); loss.Lost > 0 && loss.First < until.Sub(begin) {
+				return errors.New(loss.String())
+			}
+			return nil
+		})
+	}
+}
+
 // transfer sends so much over TCP from one node to another's address, has it sent
 // back, and compares.
 func transfer(from, to *node, addr netip.Addr, size int) error {

@@ -10,80 +10,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"testing"
-	"time"
+	"sync"
 
-	"github.com/tombolo-io/tombolo/internal/base/kube/kubetest"
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
-
-// phases has packets flow while keys are renewed, a peer goes and comes, a node starts without API servers after it was
-// killed, and one is stopped with its tunnels kept, and then moved to WireGuard and back. It adds the keys by which they
-// flow.
-func (r *linkedRig) phases(keys espKeys) {
-	a, e := r.east.nodes[0], r.south.nodes[0]
-	podA, podD, podE := r.east.pods[0], r.west.pods[2], r.south.pods[0]
-	flows := []*lab.Flood{r.flood(podA.host, netip.MustParseAddr(podE.addr)),
-		r.flood(podE.host, netip.MustParseAddr(podA.addr6)),
-		r.flood(podE.host, netip.MustParseAddr(strings.Replace(podD.addr, "10.99.", "240.99.", 1)))}
-	come := func() {
-		r.t.Helper()
-		now := time.Now()
-		for _, f := range flows {
-			r.awaitAfter(f, now)
-		}
-		keys.add(r.keys())
-	}
-	defer func() {
-		for _, f := range flows {
-			f.End()
-		}
-	}()
-	_ = r.step("new keys", func(t *testing.T) {
-		come()
-		begin := time.Now()
-		r.worn(a, "south.e")
-		come()
-		t.Logf("of %s: %s", flows[0], flows[0].Lost(begin))
-	}) && r.step("a peer goes", func(t *testing.T) {
-		for _, c := range r.linked {
-			c.api.Delete(kubetest.ClusterNodes, "south.e")
-		}
-		r.noPeers(a, "south.e")
-		r.eventually("a has no state of e", nil, func() error { return r.statesOf(a, e) })
-		r.setReady("e", "NotReady") // which has it be written again
-		r.shows(a, "south.e")
-		r.setReady("e", "Ready")
-		come()
-	}) && r.step("without API servers", func(t *testing.T) {
-		for _, c := range r.linked {
-			c.api.Away(true)
-		}
-		a.kill()
-		a.begin()
-		a.awaitUp()
-		come()
-		for _, c := range r.linked {
-			c.api.Away(false)
-		}
-	}) && r.step("stopped, and kept", func(t *testing.T) {
-		e.stop()
-		e.requireLink("xfrm")
-		e.begin()
-		e.awaitUp()
-		come()
-	}) && r.step("to WireGuard, and back", func(t *testing.T) {
-		for _, engine := range []string{meshconf.Userspace, meshconf.IPsec} {
-			e.stop()
-			e.edit(func(whole map[string]any) { section(whole, "mesh")["engine"] = engine })
-			e.begin()
-			e.awaitUp()
-			come()
-		}
-		r.shows(a, "south.e")
-	})
-}
 
 // heardAtFirst has packets of linked ranges leave in clear while there is no mesh, which shows that the listener at each
 // node would hear them. It returns how many there have been.
@@ -94,20 +25,43 @@ func (r *linkedRig) heardAtFirst() map[*node]int {
 	for _, c := range r.linked {
 		pods = append(pods, c.pods...)
 	}
-	for i, n := range r.all() {
-		f := r.flood(pods[i].host, netip.MustParseAddr(pods[(i+1)%len(pods)].addr))
+	var floods []*lab.Flood
+	for i := range r.all() {
+		floods = append(floods, r.flood(pods[i].host, netip.MustParseAddr(pods[(i+1)%len(pods)].addr)))
+	}
+	for _, n := range r.all() {
 		r.eventually("the listener at "+n.name+" hears packets", nil, func() error {
 			if r.inClear(n) == 0 {
 				return errNotYet
 			}
 			return nil
 		})
-		f.End()
 	}
+	var ended sync.WaitGroup // none comes back, and each waits for that
+	for _, f := range floods {
+		ended.Go(f.End)
+	}
+	ended.Wait()
 	for _, n := range r.all() {
 		heard[n] = r.inClear(n)
 	}
 	return heard
+}
+
+// ipsecPhases are those of a node of the east and of the south's. They add the keys by which packets flow.
+func (r *linkedRig) ipsecPhases(keys espKeys) phases {
+	a, e := r.east.nodes[0], r.south.nodes[0]
+	podA, podD, podE := r.east.pods[0], r.west.pods[2], r.south.pods[0]
+	return phases{
+		a: a, e: e, name: "south.e", engine: meshconf.IPsec, link: "xfrm",
+		flows: []*lab.Flood{r.flood(podA.host, netip.MustParseAddr(podE.addr)),
+			r.flood(podE.host, netip.MustParseAddr(podA.addr6)),
+			r.flood(podE.host, netip.MustParseAddr(strings.Replace(podD.addr, "10.99.", "240.99.", 1)))},
+		renew: func() { r.worn(a, "south.e") },
+		gone:  func() error { return r.statesOf(a, e) },
+		shown: func() { r.shows(a, "south.e") },
+		came:  func() { keys.add(r.keys()) },
+	}
 }
 
 // worn has the state by which a node sends to a peer be as if it had sent as much as it may: the node agrees on new keys.

@@ -94,7 +94,7 @@ func TestIPsecLinkedClusters(t *testing.T) {
 		{"a Service", r.service},
 		{"a gateway is killed", r.killedAndExplained},
 		{"mapped ranges", r.mapped},
-		{"phases", func(*testing.T) { r.phases(keys) }},
+		{"phases", func(*testing.T) { r.pass(r.ipsecPhases(keys)) }},
 		{"who listens decrypts nothing", func(t *testing.T) { r.observed(t, keys) }},
 		{"nothing in clear", func(*testing.T) { r.nothingInClear(heard) }},
 	} {

@@ -41,6 +41,7 @@ func TestIPsecWithoutUDP(t *testing.T) {
 		})
 	}
 	a, b, c := nodes[0], nodes[1], nodes[2]
+	a.asUnit()
 	together(a, b, c)
 	to, back := a.flood(b.overlay4), b.flood(a.overlay4)
 	defer func() { to.End(); back.End() }()

@@ -8,9 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/internal/mesh/meshconf"
 	"github.com/tombolo-io/tombolo/test/lab"
@@ -19,11 +24,11 @@ import (
 
 // TestIPsecEngine: nodes with the kernel's IPsec carry traffic, with old keys and new ones, after a kill and behind a
 // NAT, go without a trace, and send nothing in clear. A node with WireGuard is reached by WireGuard, and they say why.
-// What other programs have of IPsec stays as it is.
+// What other programs have of IPsec stays as it is. One node has the rights alone that unit and manifests give.
 func TestIPsecEngine(t *testing.T) {
 	l := labtest.New(t, "mesh")
 	open := kind(t, "open")
-	g, err := lab.NewPlaces(l, open, kind(t, "port-restricted"), open)
+	g, err := lab.NewPlaces(l, open, kind(t, "symmetric"), open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +42,7 @@ func TestIPsecEngine(t *testing.T) {
 			}
 		}
 	})
+	a.asUnit()
 	bare, others := map[*node]string{}, map[*node][]string{}
 	for _, n := range []*node{a, b} {
 		if others[n], err = lab.OthersIPsec(n.host); err != nil {
@@ -89,6 +95,8 @@ func TestIPsecEngine(t *testing.T) {
 			t.Errorf("the status (%v) does not say how %s is reached:\n%s", err, c.name, text)
 		}
 	})
+	r.step("filters and policies that somebody removes", func(t *testing.T) { removed(t, a, b, c) })
+	r.step("another port at the NAT", func(t *testing.T) { anotherPort(t, a, b) })
 	r.step("new keys", func(t *testing.T) {
 		for n, other := range map[*node]*node{a: b, b: a} {
 			if out, err := n.verb("keys", "rotate"); err != nil {
@@ -104,22 +112,130 @@ func TestIPsecEngine(t *testing.T) {
 		untouched()
 	})
 	r.step("killed", func(t *testing.T) {
-		for _, n := range []*node{a, b} {
-			n.kill()
-			together(n)
-			n.requireLink("xfrm")
-			both(t)
-		}
+		a.kill() // TestIPsecSizes kills all
+		together(a)
+		a.requireLink("xfrm")
+		both(t)
 		untouched()
+	})
+	r.step("killed, and taken away", func(t *testing.T) {
+		a.down()
+		r.requireTraces(a, bare[a])
+		r.requireIPsec(a, others[a])
 	})
 	r.step("no trace", func(t *testing.T) {
 		for _, n := range r.nodes {
-			n.stop()
+			if n.runs() {
+				n.stop()
+			}
 			r.requireTraces(n, bare[n])
 		}
 		untouched()
 	})
 	r.requireNoClearText(r.nodes...)
+}
+
+// removed has somebody remove what diverts packets of a to the link of WireGuard, and policies of a. Packets flow again
+// soon.
+func removed(t *testing.T, a, b, c *node) {
+	r := a.rig
+	for what, harm := range map[string]func(link netlink.Link) error{
+		"filters": func(link netlink.Link) error {
+			return netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
+				Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+		},
+		"policies": func(link netlink.Link) error {
+			all, err := netlink.XfrmPolicyList(netlink.FAMILY_V4)
+			for _, p := range all {
+				if p.Ifid == int(link.(*netlink.Xfrmi).Ifid) {
+					err = errors.Join(err, netlink.XfrmPolicyDel(&p))
+				}
+			}
+			return err
+		},
+	} {
+		to := map[string]*node{"filters": c, "policies": b}[what]
+		f := a.flood(to.overlay4)
+		r.awaitAfter(f, time.Now())
+		if err := a.host.Do(func() error {
+			link, err := netlink.LinkByName("tombolo0")
+			if err != nil {
+				return err
+			}
+			return harm(link)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Attr("figure", fmt.Sprintf("somebody removes %s: packets flow again after %v", what,
+			r.awaitAfter(f, time.Now()).Round(10*time.Millisecond)))
+		f.End()
+	}
+}
+
+// asUnit has a node run with the rights of deploy/systemd/tombolo-mesh.service, and those of a pod.
+func (n *node) asUnit() {
+	n.confined = &lab.Confinement{Keep: []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, Writable: []string{n.dir, "/proc/sys/net"}}
+}
+
+// anotherPort has the NAT of b forget which port it has given to b, while packets flow: it gives another one.
+func anotherPort(t *testing.T, a, b *node) {
+	r := a.rig
+	to, back := a.flood(b.overlay4), b.flood(a.overlay6)
+	defer to.End()
+	defer back.End()
+	for _, f := range []*lab.Flood{to, back} {
+		r.awaitAfter(f, time.Now())
+	}
+	before := a.mustPeer(b).Path
+	if err := b.place.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	moment := time.Now()
+	for _, f := range []*lab.Flood{to, back} {
+		t.Attr("figure", fmt.Sprintf("another port at the NAT: packets of %s flow again after %v", f,
+			r.awaitAfter(f, moment).Round(10*time.Millisecond)))
+	}
+	r.eventually("a sends to another port than "+before, a.role, func() error {
+		if now := a.mustPeer(b).Path; now == before {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// down takes away what a node leaves that is killed, after somebody has removed its link. Before that it is refused,
+// though the command does not know of the node.
+func (n *node) down() {
+	r := n.rig
+	r.t.Helper()
+	if out, err := r.run(n.host, "mesh", "down"); err == nil || !strings.Contains(err.Error(), "a mesh runs") {
+		r.t.Errorf("beside a node that runs it ends with %v\n%s", err, out)
+	}
+	n.kill()
+	link, err := n.host.Netlink().LinkByName("tombolo0")
+	if err == nil {
+		err = n.host.Netlink().LinkDel(link)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := r.run(n.host, "mesh", "down", "--config", filepath.Join(n.dir, "mesh.yaml"))
+	if err != nil || !strings.Contains(out, " states of IPsec") {
+		r.t.Errorf("it has said (%v):\n%s", err, out)
+	}
+	if out, err := r.run(n.host, "mesh", "down", "--config", filepath.Join(n.dir, "mesh.yaml")); err != nil ||
+		!strings.Contains(out, "nothing of a mesh is left") {
+		r.t.Errorf("the second time it has said (%v):\n%s", err, out)
+	}
+}
+
+// requireIPsec checks that a host has of IPsec what others have, and no more.
+func (r *rig) requireIPsec(n *node, others []string) {
+	r.t.Helper()
+	if all, err := lab.AllIPsec(n.host); err != nil || !slices.Equal(all, others) {
+		r.t.Errorf("%s has (%v)\n%s\nwant what others have:\n%s", n.name, err, strings.Join(all, "\n"),
+			strings.Join(others, "\n"))
+	}
 }
 
 // requireOthers checks that other programs have what they had of IPsec.

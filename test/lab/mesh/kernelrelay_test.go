@@ -51,11 +51,13 @@ func relayOf(t *testing.T, engine string, others ...string) {
 		together(a)
 		byRelay(t)
 	})
+	for _, cut := range cuts { // of all at once: they need the same seconds
+		if err := cut.Off(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for n, cut := range cuts {
 		r.step("direct, and back, with "+n.started.Engine, func(t *testing.T) {
-			if err := cut.Off(); err != nil {
-				t.Fatal(err)
-			}
 			awaitDirect(a, n)
 			reach(a, n)
 			playCut(t, a, n, cut)

@@ -70,15 +70,9 @@ func TestMeshPolicy(t *testing.T) {
 		}
 	})
 
-	live, err := p.connect(podA.host, echo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	live := p.open(podA.host, echo)
 	defer live.Close()
-	outgoing, err := policed{r, b, netip.MustParseAddr(podC.addr)}.connect(podB.host, echo) // which needs no rule of b's
-	if err != nil {
-		t.Fatal(err)
-	}
+	outgoing := policed{r, b, netip.MustParseAddr(podC.addr)}.open(podB.host, echo) // which needs no rule of b's
 	defer outgoing.Close()
 
 	r.step("a broken file", func(*testing.T) {
@@ -100,10 +94,10 @@ func TestMeshPolicy(t *testing.T) {
 		p.passes(podC.host, echo)
 		p.fails(podA.host, echo)
 		p.fails(podC.host, other)
-		if err := said(live); err == nil {
+		if err := said(live, refusedWithin); err == nil {
 			r.t.Error("a connection goes on that the new policy forbids")
 		}
-		if err := said(outgoing); err != nil {
+		if err := said(outgoing, patience); err != nil {
 			r.t.Errorf("a connection that the node's own side began has ended: %v", err)
 		}
 		if _, s := b.mustStatus(); len(s.Warnings) > 0 {
@@ -158,15 +152,15 @@ func (p policed) connect(from *lab.Host, port uint16) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := said(c); err != nil {
+	if err := said(c, refusedWithin); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
 // said has something said and given back.
-func said(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(refusedWithin)); err != nil {
+func said(c net.Conn, within time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(c, marker); err != nil {
@@ -178,13 +172,16 @@ func said(c net.Conn) error {
 
 func (p policed) passes(from *lab.Host, port uint16) {
 	p.t.Helper()
-	p.eventually(fmt.Sprintf("%s reaches port %d", from.Name(), port), p.node.role, func() error {
-		c, err := p.connect(from, port)
-		if err != nil {
-			return err
-		}
-		return c.Close()
+	p.open(from, port).Close()
+}
+
+func (p policed) open(from *lab.Host, port uint16) (c net.Conn) {
+	p.t.Helper()
+	p.eventually(fmt.Sprintf("%s reaches port %d", from.Name(), port), p.node.role, func() (err error) {
+		c, err = p.connect(from, port)
+		return err
 	})
+	return c
 }
 
 // fails checks that nothing comes back: a packet that is not allowed is dropped, and nobody

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/tombolo-io/tombolo/test/lab"
 )
@@ -36,8 +37,8 @@ func TestMeshOverlay4Pool(t *testing.T) {
 		t.Errorf("both have %s", a.overlay4)
 	}
 	sources := b.hears(t)
-	from := func(h *lab.Host) (netip.Addr, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), refusedWithin)
+	from := func(h *lab.Host, within time.Duration) (netip.Addr, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		c, err := h.DialContext(ctx, "tcp", netip.AddrPortFrom(b.overlay4, other).String())
 		if err != nil {
@@ -46,17 +47,17 @@ func TestMeshOverlay4Pool(t *testing.T) {
 		defer c.Close()
 		return <-sources, nil
 	}
-	if got, err := from(a.host); err != nil || got != a.overlay4 {
+	if got, err := from(a.host, patience); err != nil || got != a.overlay4 {
 		t.Errorf("a itself comes as %v (%v), and is %s", got, err, a.overlay4)
 	}
-	if got, err := from(behind.host); err == nil {
+	if got, err := from(behind.host, refusedWithin); err == nil {
 		t.Errorf("who is in no range of the mesh comes as %v", got)
 	}
 	masquerade := a.host.Masquerade(link)
 	if err := masquerade.On(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := from(behind.host); err != nil || got != a.overlay4 {
+	if got, err := from(behind.host, patience); err != nil || got != a.overlay4 {
 		t.Errorf("by masquerade it comes as %v (%v), and the node is %s", got, err, a.overlay4)
 	}
 }

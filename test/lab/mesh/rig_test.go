@@ -57,12 +57,14 @@ type rig struct {
 
 // role is a program of the rig that can be started again with the same arguments.
 type role struct {
-	name    string
-	host    *lab.Host
-	args    []string
-	within  []string // a program, with arguments, that starts the program
-	log     string
-	process *lab.Process
+	name   string
+	host   *lab.Host
+	args   []string
+	within []string // a program, with arguments, that starts the program
+	log    string
+
+	confined *lab.Confinement // nil: it is root with all rights
+	process  *lab.Process
 }
 
 // ofPair is the rig of a pair of places.
@@ -195,10 +197,10 @@ func (r *rig) role(name string, host *lab.Host, args ...string) *role {
 	return &role{name: name, host: host, args: args, log: filepath.Join(r.dir, name+".log")}
 }
 
-// start starts a program as root; what it says is appended to its log.
+// start starts a program as root, or confined; what it says is appended to its log.
 func (r *rig) start(x *role) {
 	r.t.Helper()
-	x.process = labtest.Start(r.t, x.host, x.log, nil, slices.Concat(x.within, []string{r.program}, x.args)...)
+	x.process = labtest.Start(r.t, x.host, x.log, x.confined, slices.Concat(x.within, []string{r.program}, x.args)...)
 }
 
 // verb runs a verb of the program, on a host of the lab or on this machine.

@@ -63,19 +63,18 @@ func TestMeshSecretRotates(t *testing.T) { // not beside other worlds: it counts
 			}
 		}
 	}
-	now := time.Now()
-	for _, f := range flows {
-		r.awaitAfter(f, now)
-		f.End()
-		loss := f.Lost(begin)
-		t.Logf("of %s: %s", f, loss)
-		if loss.Lost > 0 {
-			t.Errorf("packets of %s were lost with the cluster's secret: %s", f, loss)
-			for _, n := range members {
-				_, s := n.mustStatus()
-				t.Logf("%s has dropped %+v", n.name, s.TunnelDropped)
+	defer func() {
+		for _, n := range members {
+			if t.Failed() {
+				s, err := n.status()
+				t.Logf("%s has dropped %+v (%v)", n.name, s.TunnelDropped, err)
 			}
 		}
+	}()
+	r.noneLost("the cluster's secret changes", begin, time.Now(), flows...)
+	for _, f := range flows {
+		f.End()
+		t.Logf("of %s: %s", f, f.Lost(begin))
 	}
 	awaitState(a, b, relayed)
 	_, after := a.mustStatus()
