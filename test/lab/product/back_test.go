@@ -63,6 +63,9 @@ func heardWithin(within time.Duration, from *lab.Host, at string) (net.Conn, *bu
 	if err != nil {
 		return nil, nil, "", errors.Join(err, conn.Close())
 	}
+	if err := conn.SetDeadline(time.Time{}); err != nil { // of the greeting; what else it says may be asked for much later
+		return nil, nil, "", errors.Join(err, conn.Close())
+	}
 	return conn, reader, strings.TrimSpace(strings.TrimPrefix(line, greeting)), nil
 }
 

@@ -30,7 +30,8 @@ const (
 	edgeAddr     = "198.51.100.30"
 )
 
-// haproxy is a TCP load balancer that tells the edge its clients, and looks often whether it lives.
+// haproxy is a TCP load balancer that tells the edge its clients, and looks often whether it lives. It gives each look
+// 50 ms, which a busy machine may not have, and takes no edge away for that.
 const haproxy = `
 global
   maxconn 1000
@@ -44,7 +45,7 @@ frontend front
   default_backend edges
 backend edges
   option tcp-check
-  server edge1 198.51.100.30:443 send-proxy-v2 check inter 50ms
+  server edge1 198.51.100.30:443 send-proxy-v2 check inter 50ms fall 1000
 `
 
 // TestOneDoorBehindALoadBalancer: clients behind a NAT, a real load balancer with the PROXY protocol, the edge, a hub,

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-io/tombolo/internal/base/limit"
 	"github.com/tombolo-io/tombolo/test/lab"
 )
 
@@ -98,7 +99,10 @@ func TestKilledAgentReturnsWithItsIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-agent.process.Done()
-	r.waitConnected("c1", 0, 3*time.Second)
+	r.waitConnected("c1", 0, reconnectWithin)
+	if last := r.agents("c1")[0].LastDisconnect; last == nil || strings.Contains(last.Reason, "no byte came for ") {
+		t.Errorf("the hub noticed the end of the connection by silence alone: %+v", last)
+	}
 	_, _, _, err := r.dial("c1", 5*time.Second)
 	var refused *refusal
 	if !errors.As(err, &refused) || refused.code != "no_agent" {
@@ -108,7 +112,7 @@ func TestKilledAgentReturnsWithItsIdentity(t *testing.T) {
 	}
 
 	r.start(agent) // the same line: its token is used up
-	took := r.eventually("a dial works again", 10*time.Second, agent, func() error {
+	took := r.eventually("a dial works again", reconnectWithin, agent, func() error {
 		conn, _, _, err := r.dial("c1", 5*time.Second)
 		if err == nil {
 			conn.Close()
@@ -116,9 +120,6 @@ func TestKilledAgentReturnsWithItsIdentity(t *testing.T) {
 		return err
 	})
 	t.Logf("dials work %v after the restart", took.Round(time.Millisecond))
-	if took > 3*time.Second {
-		t.Errorf("recovery took %v, want at most 3 s", took)
-	}
 	if after := r.agents("c1"); len(after) != 1 || after[0].ID != before[0].ID {
 		t.Errorf("agents after the restart: %+v, want the one with id %s", after, before[0].ID)
 	}
@@ -152,12 +153,27 @@ func TestKilledHubGetsItsAgentsBack(t *testing.T) {
 	}
 }
 
-// The product promises 3 s where streams are live; the margin is for reading
-// status and for a busy machine.
-const (
-	noticeLive = 4 * time.Second
-	noticeIdle = 32 * time.Second
-)
+// noticeIdle has time for reading status, and for a busy machine.
+const noticeIdle = limit.DeadIdle + 15*time.Second
+
+// requireLive checks that the agent which is away was given up as one whose streams are live: by the silence that the
+// hub has counted, since how long this test waits depends on the machine.
+func (r *rig) requireLive(cluster string) {
+	r.t.Helper()
+	for _, a := range r.agents(cluster) {
+		if a.LastDisconnect == nil {
+			continue
+		}
+		_, text, _ := strings.Cut(a.LastDisconnect.Reason, "no byte came for ")
+		silent, err := time.ParseDuration(text)
+		if err != nil || silent < limit.DeadLive || silent > limit.DeadIdle/2 {
+			r.t.Errorf("the agent was given up as %q, want after a silence of %v to %v", a.LastDisconnect.Reason,
+				limit.DeadLive, limit.DeadIdle/2)
+		}
+		return
+	}
+	r.t.Error("no agent was given up")
+}
 
 func TestPartitionWithALiveStreamIsNoticed(t *testing.T) {
 	t.Parallel()
@@ -175,18 +191,16 @@ func TestPartitionWithALiveStreamIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := time.Now()
-	r.waitConnected("c1", 0, noticeLive)
+	r.waitConnected("c1", 0, reconnectWithin)
 	t.Logf("noticed after %v", time.Since(cut).Round(time.Millisecond))
 	requireDropped(t, uplink)
-	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(startWithin)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the stream's client reads %v, want to be told that it ended", err)
 	}
-	if last := r.agents("c1"); len(last) != 1 || last[0].LastDisconnect == nil || last[0].LastDisconnect.Reason == "" {
-		t.Errorf("status gives no reason for the disconnect: %+v", last)
-	}
+	r.requireLive("c1")
 
 	if err := uplink.Off(); err != nil {
 		t.Fatal(err)
@@ -225,16 +239,15 @@ func TestDialOverACutIdleLinkFailsSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	_, _, _, err := r.dial("c1", 10*time.Second)
+	_, _, _, err := r.dial("c1", limit.DeadIdle/2) // long before an idle link is given up by itself
 	took := time.Since(begin)
 	var refused *refusal
 	if !errors.As(err, &refused) {
 		t.Fatalf("after %v: %v, want a refusal", took, err)
 	}
 	t.Logf("refused after %v: %v", took.Round(time.Millisecond), err)
-	if took > noticeLive {
-		t.Errorf("the dial was refused after %v, want within %v", took, noticeLive)
-	}
+	r.waitConnected("c1", 0, reconnectWithin)
+	r.requireLive("c1")
 }
 
 func requireDropped(t *testing.T, f *lab.Filter) {
@@ -300,7 +313,8 @@ func TestLosingOneOfThreeAgentsFailsNoDial(t *testing.T) {
 		t.Fatal(err)
 	}
 	cutAt.Store(time.Now().UnixNano())
-	r.waitConnected("c1", 2, noticeLive)
+	r.waitConnected("c1", 2, reconnectWithin)
+	r.requireLive("c1")
 	atNotice := dials.Load()
 	r.eventually("dials go on", startWithin, nil, func() error {
 		if dials.Load() < atNotice+50 && !t.Failed() {

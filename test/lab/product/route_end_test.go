@@ -55,9 +55,7 @@ func (r *routeRig) noAgent(t *testing.T) {
 	if err := r.greets("10.42.0.80:7000", "c1"); err != nil {
 		t.Error(err)
 	}
-	if err := labtest.Ready(r.host, "http://127.0.0.1:8448/readyz", nil); err != nil { // the hub answers
-		t.Error(err)
-	}
+	r.awaitReady() // the hub answers
 }
 
 // drains: after a SIGTERM what lives continues, what is new is refused, and when the last connection has ended so has

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-io/tombolo/test/lab"
-	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
 
 // TestRouteInAStorm: one packet in a hundred is lost, one caller does not read, one cluster sends junk, and agent, hub and
@@ -200,7 +199,5 @@ func (r *routeRig) junked(t *testing.T) {
 	if grown := r.memory() - before; grown > 64<<10 {
 		t.Errorf("it took %d KiB", grown)
 	}
-	if err := labtest.Ready(r.host, "http://127.0.0.1:8448/readyz", nil); err != nil {
-		t.Error(err)
-	}
+	r.awaitReady()
 }

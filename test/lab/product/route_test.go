@@ -92,6 +92,11 @@ func newRouteRig(t *testing.T) *routeRig {
 func (r *routeRig) startRoute() {
 	r.t.Helper()
 	r.route.process = labtest.Start(r.t, r.host, r.route.log, nil, append([]string{r.program}, r.route.args...)...)
+	r.awaitReady()
+}
+
+func (r *routeRig) awaitReady() {
+	r.t.Helper()
 	r.eventually("the route is ready", startWithin, r.route, func() error {
 		return labtest.Ready(r.host, "http://127.0.0.1:8448/readyz", nil)
 	})

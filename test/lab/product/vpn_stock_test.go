@@ -179,9 +179,7 @@ ranges: [{range: 10.42.0.0/24}]
 	}
 	stock := r.openvpn(cluster, "vpn-shoot", fmt.Sprintf(vpnShoot, r.vpnDir, edgeAddr, vpnDestination, "vpn-shoot-client"))
 	r.ready(server, 8449)
-	if err := reached(); err != nil {
-		t.Errorf("through a stock client: %v", err)
-	}
+	r.eventually("the backend is reached through a stock client", reconnectWithin, stock, reached)
 	for _, x := range []*role{stock, server} {
 		x.process.Signal(syscall.SIGTERM)
 		<-x.process.Done()

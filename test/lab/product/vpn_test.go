@@ -163,6 +163,16 @@ func mapped(port string) string {
 	return vpnMapped + lab.BackendAddr[strings.LastIndexByte(lab.BackendAddr, '.')+1:] + ":" + port
 }
 
+// mustDial is dialFrom where packets pass: one may still be lost.
+func (r *vpnRig) mustDial(h *lab.Host, to string) (conn net.Conn, in *bufio.Reader) {
+	r.t.Helper()
+	r.eventually(to+" greets", reconnectWithin, nil, func() (err error) {
+		conn, in, err = r.dialFrom(h, to)
+		return err
+	})
+	return conn, in
+}
+
 // dialFrom connects from a host to the cluster, and wants its greeting.
 func (r *vpnRig) dialFrom(h *lab.Host, to string) (net.Conn, *bufio.Reader, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Second)
@@ -241,10 +251,7 @@ func TestVPN(t *testing.T) {
 	r.ready(first, 8450)
 	r.ready(server, 8449)
 
-	conn, in, err := r.dialFrom(r.seed, mapped("7000"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, in := r.mustDial(r.seed, mapped("7000"))
 	defer conn.Close()
 	if err := r.echoesText(conn, in, strings.Repeat("x", 100_000)); err != nil {
 		t.Errorf("a large text: %v", err)
@@ -322,10 +329,7 @@ func TestVPN(t *testing.T) {
 	})
 
 	t.Run("OpenVPN dies under a connection", func(t *testing.T) {
-		c, in, err := r.dialFrom(r.seed, mapped("7000"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, in := r.mustDial(r.seed, mapped("7000"))
 		defer c.Close()
 		r.killOpenVPN(filepath.Join(r.path("run-server"), "vpn-server", "openvpn"))
 		if err := r.echoesText(c, in, "still here"); err != nil {

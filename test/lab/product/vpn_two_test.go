@@ -69,10 +69,7 @@ func TestVPNWithTwoServers(t *testing.T) {
 			conn.Close()
 		}
 	}
-	conn, in, err := r.dialFrom(r.seed, mapped("7000"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, in := r.mustDial(r.seed, mapped("7000"))
 	defer conn.Close()
 	if err := r.echoesText(conn, in, "still here"); err != nil {
 		t.Errorf("beside junk: %v", err)

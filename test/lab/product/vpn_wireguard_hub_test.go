@@ -94,6 +94,19 @@ func (r *wireguardRig) forwardAsWritten(n *meshNode, hosts string) *role {
 	return x
 }
 
+// opens waits until a connection from a machine is taken. A client that cannot connect to the endpoint that it prefers
+// takes another one, and stays there.
+func (r *wireguardRig) opens(from *lab.Host, to string) {
+	r.t.Helper()
+	r.eventually(to+" takes connections of "+from.Name(), reconnectWithin, nil, func() error {
+		conn, err := dialWithin(3*time.Second, from, to)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+}
+
 // closedTowards dials the seed's machines from a hostile cluster that sends their range to an endpoint, by which they reach
 // the cluster in the same moment. That the packets would find their way is shown by an endpoint that announces the range:
 // the cluster reaches them for as long as it does.
@@ -110,6 +123,15 @@ func (r *wireguardRig) closedTowards(from, endpoint *meshNode, machine *lab.Host
 		}
 	}
 	r.serve(from.host, from.overlay+":7003", "the cluster")
+	none := func() error {
+		for at := range machines {
+			if conn, _, who, err := heardWithin(time.Second, from.host, at); err == nil {
+				conn.Close()
+				return fmt.Errorf("%s reaches %q at %s", from.name, who, at)
+			}
+		}
+		return nil
+	}
 	closed := func() {
 		t.Helper()
 		if conn, _, who, err := heard(machine, from.overlay+":7003"); err != nil || who != "the cluster" {
@@ -117,17 +139,14 @@ func (r *wireguardRig) closedTowards(from, endpoint *meshNode, machine *lab.Host
 		} else {
 			conn.Close()
 		}
-		for at := range machines {
-			if conn, _, who, err := heardWithin(time.Second, from.host, at); err == nil {
-				conn.Close()
-				t.Errorf("%s reaches %q at %s", from.name, who, at)
-			}
+		if err := none(); err != nil {
+			t.Error(err)
+		}
+		if pings(from.host, thirdLAN) {
+			t.Errorf("%s answers to %s", thirdLAN, from.name)
 		}
 	}
 	closed()
-	if pings(from.host, thirdLAN) {
-		t.Errorf("%s answers to %s", thirdLAN, from.name)
-	}
 	r.announces(endpoint, ", ranges: [10.60.1.0/24]")
 	r.eventually("the cluster reaches what the endpoint announces", reconnectWithin, endpoint.role, func() error {
 		for at := range machines {
@@ -142,27 +161,63 @@ func (r *wireguardRig) closedTowards(from, endpoint *meshNode, machine *lab.Host
 		return nil
 	})
 	r.announces(endpoint, "")
-	r.eventually("it reaches them no more", reconnectWithin, endpoint.role, func() error {
-		if pings(from.host, thirdLAN) {
-			return errors.New("it does")
-		}
-		return nil
-	})
+	r.eventually("it reaches them no more", reconnectWithin, endpoint.role, none)
 	closed()
 }
 
-// announces changes what a machine announces beside its address.
+// announces changes what a machine announces beside its address, and waits until it has read that.
 func (r *wireguardRig) announces(n *meshNode, more string) {
 	r.t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.dir, "mesh.yaml"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	loaded := n.said("configuration loaded")
 	before, rest, _ := strings.Cut(string(text), "announce: {overlay4: "+n.overlay)
 	_, after, _ := strings.Cut(rest, "}")
 	r.file(n, "mesh.yaml", before+"announce: {overlay4: "+n.overlay+more+"}"+after)
 	if err := n.process.Signal(syscall.SIGHUP); err != nil {
 		r.t.Fatal(err)
+	}
+	r.awaitSaid(n, "configuration loaded", loaded)
+}
+
+// table is what a machine has in the table of the route.
+func (r *wireguardRig) table(x *role) string {
+	r.t.Helper()
+	out, err := labtest.Run(x.host, startWithin, nil, "sh", "-c", "ip route show table 190; ip rule show | grep 190 || true")
+	if err != nil && !strings.Contains(err.Error(), "FIB table does not exist") {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+// via wants the route to go to a machine.
+func (r *wireguardRig) via(x *role, hop string) time.Duration {
+	r.t.Helper()
+	return r.eventually("the route goes to "+hop, takeOverWithin, x, func() error {
+		if out := r.table(x); !strings.Contains(out, "192.168.128.0/22 via "+hop+" dev lan") || !strings.Contains(out, "unreachable") {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
+// routeEnds kills what keeps the route, which the next one takes over and removes.
+func (r *wireguardRig) routeEnds(x *role) {
+	r.t.Helper()
+	x.process.Signal(syscall.SIGKILL)
+	<-x.process.Done()
+	if out := r.table(x); !strings.Contains(out, "via "+endpointLAN) {
+		r.t.Errorf("after a kill there is %q", out)
+	}
+	x.process = labtest.Start(r.t, x.host, x.log, nil, append([]string{r.program}, x.args...)...)
+	r.ready(x, 8452)
+	r.via(x, endpointLAN)
+	x.process.Signal(syscall.SIGTERM)
+	<-x.process.Done()
+	if out := r.table(x); out != "" {
+		r.t.Errorf("a graceful stop left %q", out)
 	}
 }
 

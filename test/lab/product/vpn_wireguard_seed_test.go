@@ -81,9 +81,8 @@ func newSeedRig(t *testing.T) *seedRig {
 	s.clusters = []*meshNode{c1, c2, c3}
 	names := ""
 	for i := range s.clusters {
-		addr := fmt.Sprintf("198.51.100.5%d", i)
-		s.vpns = append(s.vpns, s.vpn(i, addr))
-		names += fmt.Sprintf("%s c%d.seed.test\n", addr, i+1)
+		s.vpns = append(s.vpns, s.vpn(i, serverOf(i)))
+		names += fmt.Sprintf("%s c%d.seed.test\n", serverOf(i), i+1)
 	}
 	if err := os.WriteFile(s.names, []byte(names), 0o644); err != nil {
 		t.Fatal(err)
@@ -101,10 +100,13 @@ func newSeedRig(t *testing.T) *seedRig {
 		v := s.vpns[i]
 		servers = append(servers, v.startServer(v.seed, "server", fmt.Sprintf("identity: {bundle: %s}\n", v.path("server.pem"))))
 	}
+	prefer := preferred()
 	for i, n := range s.clusters {
 		for at, e := range s.endpoints {
 			s.meets(n, e.name, []string{endpointAddr, otherEndpointAddr, movedEndpointAddr}[at])
 		}
+		s.opens(s.vpns[i].seed, serverOf(i)+":1194")
+		s.opens(n.host, overlayOf(prefer[i])+":1194")
 		s.clients = append(s.clients, s.vpns[i].startClient(0, fmt.Sprintf("[{addresses: ['%s:1194', '%s:1194', '%s:1194']}]\nprefer: %s",
 			overlayOf(0), overlayOf(1), overlayOf(2), n.overlay)))
 	}
@@ -114,6 +116,12 @@ func newSeedRig(t *testing.T) *seedRig {
 	}
 	return s
 }
+
+// serverOf is the address of the VPN server of a cluster.
+func serverOf(cluster int) string { return fmt.Sprintf("198.51.100.5%d", cluster) }
+
+// preferred are the endpoints that the clusters prefer, by the last bytes of their addresses: 16, 18 and 19 modulo 3.
+func preferred() []int { return []int{1, 0, 1} }
 
 // overlayOf is the address of an endpoint in the mesh.
 func overlayOf(endpoint int) string { return fmt.Sprintf("192.168.128.%d", endpoint+1) }
@@ -156,6 +164,11 @@ func (s *seedRig) goesBy(cluster, endpoint int) error {
 	if err := s.passes(cluster); err != nil {
 		return fmt.Errorf("%s: %w", clusterOf(cluster), err)
 	}
+	return s.tunnelBy(cluster, endpoint)
+}
+
+// tunnelBy wants the tunnel of a cluster to be by an endpoint.
+func (s *seedRig) tunnelBy(cluster, endpoint int) error {
 	v := s.vpns[cluster]
 	st := v.status(s.clients[cluster], v.path("run-client-1")+"/vpn-client/vpn.sock")
 	if want := overlayOf(endpoint) + ":1194"; len(st.Tunnels) != 1 || st.Tunnels[0].By != want {
@@ -168,10 +181,7 @@ func (s *seedRig) goesBy(cluster, endpoint int) error {
 func (s *seedRig) lives(cluster int) (moves func(after string)) {
 	s.t.Helper()
 	v := s.vpns[cluster]
-	conn, in, err := v.dialFrom(v.seed, mapped("7000"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn, in := v.mustDial(v.seed, mapped("7000"))
 	s.t.Cleanup(func() { conn.Close() })
 	return func(after string) {
 		s.t.Helper()
@@ -207,8 +217,12 @@ func (s *seedRig) endpointDies() {
 			return nil
 		}
 	}
-	if err := by(1, 0, 1)(); err != nil { // 16, 18 and 19 modulo 3
-		t.Errorf("by the last byte: %v", err)
+	for cluster, endpoint := range preferred() {
+		conn, _ := s.vpns[cluster].mustDial(s.vpns[cluster].seed, mapped("7000"))
+		conn.Close()
+		if err := s.tunnelBy(cluster, endpoint); err != nil {
+			t.Errorf("by the last byte: %v", err)
+		}
 	}
 	moves := s.lives(1)
 	// Only of a server that has been heard for more than a second a client knows that it asks each second. Of one that is
