@@ -92,6 +92,11 @@ test-qemu: suite ## Tests that need a kernel of their own, as for WireGuard: Deb
 	@tools/deps qemu
 	@exec bin/suite $(SUITE_FLAGS) qemu
 
+.PHONY: test-renewal
+test-renewal: suite ## The same, while the kernel's WireGuard renews its keys twice, which takes 5 minutes
+	@tools/deps qemu
+	@TOMBOLO_QEMU_RENEWAL=1 exec go test -count=1 -timeout 15m -tags qemu -run '^TestKernelEngine$$' -v ./test/qemu
+
 .PHONY: lab
 lab: suite build ## Every pair of kinds of networks, and whether it is direct or relayed as theory says (root)
 	@tools/deps lab

@@ -6,6 +6,8 @@ package qemu_test
 
 import (
 	"context"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +20,26 @@ import (
 var network = []string{"veth", "tun", "bridge", "nf_tables", "nft_ct", "nft_nat", "nft_chain_nat", "nft_masq",
 	"nft_fib_inet", "nft_numgen", "nf_conntrack_netlink", "sch_netem"}
 
-// TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it.
+// Modules of IPsec.
+var (
+	ofGCM     = []string{"gcm", "ghash-generic", "ctr"}
+	ofChaCha  = []string{"chacha20poly1305", "chacha_generic", "poly1305_generic"}
+	diverting = []string{"sch_ingress", "cls_flower", "act_mirred"}
+)
+
+// TestKernelEngine: what the mesh does with the kernel's own WireGuard, in a kernel that has it, and beside IPsec.
 func TestKernelEngine(t *testing.T) {
+	t.Parallel() // a guest waits half of its time
+	tests := "^TestEngine(Relay|LinkedClusters|Sizes)?$"
+	if os.Getenv("TOMBOLO_QEMU_RENEWAL") != "" { // make test-renewal: WireGuard renews its keys every two minutes
+		tests = "^TestEngineRenews$"
+	}
 	run(t, qemu.Guest{Within: 8 * time.Minute, Spare: []string{"wireguard"}, Steps: []qemu.Step{
-		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngine(Relay|LinkedClusters)?$"},
+		{Modules: network, Package: "./test/lab/mesh", Tags: "lab,guest", Test: tests},
 		{Package: "./test/lab/kernel", Tags: "lab", Test: "^TestTheKernelsWireGuardKeepsTheContract$"},
+		{Modules: slices.Concat([]string{"wireguard", "xfrm_user", "xfrm_interface", "esp4", "esp6"}, ofGCM, []string{"seqiv",
+			"drbg"}, ofChaCha, diverting), Package: "./test/lab/mesh", Tags: "lab,guest",
+			Test: "^TestEngineSwitch$"},
 	}})
 }
 
@@ -61,19 +78,23 @@ func run(t *testing.T, g qemu.Guest) {
 // TestKernelIPsec: what the mesh does with the kernel's IPsec, in a kernel that has it, and what it says in one that does
 // not.
 func TestKernelIPsec(t *testing.T) {
+	t.Parallel()
 	in := func(test string, modules ...string) qemu.Step {
 		return qemu.Step{Modules: modules, Package: "./test/lab/kernel", Tags: "lab,guest", Test: "^" + test + "$"}
 	}
-	ciphers := []string{"gcm", "ghash-generic", "ctr", "seqiv", "drbg", "chacha20poly1305", "chacha_generic",
-		"poly1305_generic", "authenc", "cbc", "echainiv"} // the last three are for what others have
+	ciphers := append(slices.Clone(ofChaCha), "authenc", "cbc", "echainiv") // these three are for what others have
 	run(t, qemu.Guest{Within: 12 * time.Minute, Steps: []qemu.Step{
 		in("TestWithoutIPsec", network...),
-		in("TestWithoutESP", "xfrm_user", "xfrm_interface"),
-		in("(TestTheKernelsIPsec|TestSequenceNumbersOfIPsec|TestPacketSizesOfIPsec|TestWhoHasTheKeyDecryptsIPsec)",
-			append([]string{"esp4", "esp6"}, ciphers...)...),
+		in("TestWithoutLinks", "xfrm_user"),
+		in("TestWithoutESP", "xfrm_interface"),
+		in("TestWithoutSeqiv", append([]string{"esp4", "esp6"}, ofGCM...)...),
+		in("TestWithoutDRBG", "seqiv"),
+		in("TestWithoutChaCha", "drbg"),
+		in("(TestWithoutDiverting|TestATrial(BesideOthers|WithoutItsLink)|TestLeavingIPsec|TestTheKernelsIPsec|"+
+			"TestSequenceNumbersOfIPsec|TestAReplayOfIPsec|TestPacketSizesOfIPsec|TestWhoHasTheKeyDecryptsIPsec)", ciphers...),
 		in("TestKeysOnThePortOfESP"),
-		{Modules: []string{"sch_ingress", "cls_flower", "act_mirred"}, Package: "./test/lab/mesh", Tags: "lab,guest",
-			Test: "^TestIPsec(Engine|Relay|WithoutUDP|LinkedClusters)$"},
-		{Package: "./test/lab/mesh", Tags: "lab,guest", Test: "^TestEngineSwitch$"},
+		in("TestDiversionsThatAreGone", diverting...),
+		{Package: "./test/lab/mesh", Tags: "lab,guest",
+			Test: "^TestIPsec(Engine|Relay|WithoutUDP|LinkedClusters|Sizes)$"},
 	}})
 }
