@@ -186,8 +186,10 @@ func (f *Federation) decideLocked() {
 		}
 	}
 	var own []netip.Prefix
-	if c := f.clusters.objects[f.o.Self.Cluster]; c != nil {
-		own = c.value.stated
+	for _, c := range f.clusters.objects {
+		if c.value.Name == f.o.Self.Cluster {
+			own = c.value.stated
+		}
 	}
 	var nodes []statedNode
 	for _, n := range f.nodes.goodLocked() {

@@ -44,15 +44,15 @@ func guarded(eastAccepted bool, nodes ...string) *Federation {
 		"north": clusterJSON("north", "10.9.0.0/16", "10.109.0.0/16", `{"cidr":"10.9.0.0/16","as":"240.9.0.0/16"}`, "10.9.0.0/16", "10.109.0.0/16", "240.9.0.0/16"),
 		"south": clusterJSON("south", "10.4.0.0/16", "10.104.0.0/16", ""),
 	} {
-		clusters[name] = json.RawMessage(text)
+		clusters["/"+name] = json.RawMessage(text)
 	}
-	objects := map[string]json.RawMessage{"east.a": json.RawMessage(meshNodeJSON("east", "a", 1, `"overlay4":"10.2.9.9","podCIDRs":["fd01::/64"]`))}
+	objects := map[string]json.RawMessage{"/east.a": json.RawMessage(meshNodeJSON("east", "a", 1, `"overlay4":"10.2.9.9","podCIDRs":["fd01::/64"]`))}
 	for _, text := range nodes {
 		n, err := readNode(json.RawMessage(text), f.clusters.contact)
 		if err != nil {
 			panic(err)
 		}
-		objects[n.String()] = json.RawMessage(text)
+		objects["/"+n.String()] = json.RawMessage(text)
 	}
 	f.clusters.Whole(clusters, false)
 	f.nodes.Whole(objects, false)

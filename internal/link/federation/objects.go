@@ -77,14 +77,15 @@ func refused(kind, name, why string, args ...any) error {
 		Hint("'kubectl describe' shows the object; 'tombolo link check' looks at all of them")
 }
 
-// readCluster checks an object; its ranges that are not those of the linked families are left out.
+// readCluster checks an object; its ranges that are not those of the linked families are left out. One that does not
+// count has its name and what it states all the same.
 func readCluster(raw json.RawMessage) (out statedCluster, err error) {
 	var o clusterObject
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return out, refused(v1alpha1.KindCluster, "", "it cannot be read: %v", err)
 	}
 	name := o.Metadata.Name
-	out.stated = statedOf(o)
+	out.Name, out.stated = name, statedOf(o)
 	i := slices.IndexFunc(o.Status.Conditions, func(c condition) bool { return c.Type == "RangesAccepted" })
 	switch {
 	case name == "":
@@ -94,7 +95,7 @@ func readCluster(raw json.RawMessage) (out statedCluster, err error) {
 	case o.Status.Conditions[i].Status != "True":
 		return out, refused(v1alpha1.KindCluster, name, "its ranges are refused: %.300s", o.Status.Conditions[i].Message)
 	}
-	out.Name, out.Gateway, out.spec = name, o.Spec.NetworkType == v1alpha1.NetworkGateway, o.Spec
+	out.Gateway, out.spec = o.Spec.NetworkType == v1alpha1.NetworkGateway, o.Spec
 	if out.Mapped, err = readMapped(o); err != nil {
 		return out, err
 	}
