@@ -110,7 +110,8 @@ func (c *Cluster) startControlPlane(ctx context.Context, mode Mode) error {
 	if err := c.startOther("controllers", "kube-controller-manager", "--kubeconfig", c.kubeconfig("controllers"),
 		"--bind-address", "127.0.0.1", "--cluster-cidr", PodRange, "--allocate-node-cidrs=true", "--leader-elect=false",
 		"--root-ca-file", c.pki.crt("ca"), "--service-account-private-key-file", c.pki.pem("sa"),
-		"--use-service-account-credentials"); err != nil {
+		"--use-service-account-credentials",
+		"--node-monitor-grace-period", "10m"); err != nil { // of a kube-apiserver that tests stop and start
 		return err
 	}
 	if err := c.startOther("scheduler", "kube-scheduler", "--kubeconfig", c.kubeconfig("scheduler"),
