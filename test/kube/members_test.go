@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -230,10 +231,23 @@ func (w *members) policy(t *testing.T) {
 	if _, err := w.Kubectl(t.Context(), "delete", "clusterrole", "tombolo-member"); err != nil {
 		t.Fatal(err)
 	}
+	w.may(t, "kp", "no")
 	sees(w.Client(t, "kp"), "it is not known whether nodes may write")
 	w.apply(t, manifest.MembersOptions{Kubelets: true, ServiceAccounts: []string{"default/mesh"}})
 	w.await(t)
+	w.may(t, "kp", "yes")
 	sees(w.Client(t, "kp"), "")
+}
+
+// may waits until a node may read the policy, or may not: kube-apiserver learns of changed roles a moment later.
+func (w *members) may(t *testing.T, node, want string) {
+	t.Helper()
+	runtest.Eventually(t, "may "+node+" read the policy: "+want, func() bool {
+		// It ends with 1 for a "no"; warnings, and why, may stand beside it.
+		out, _ := w.Kubectl(t.Context(), "auth", "can-i", "get", "validatingadmissionpolicies/members.tombolo.dev",
+			"--as=system:node:"+node, "--as-group=system:nodes")
+		return slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool { return strings.HasPrefix(line, want) })
+	})
 }
 
 // annotations are read once the permission is there, and written by the node's own kubelet.
