@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/tombolo-io/tombolo/internal/base/runtest"
 	"github.com/tombolo-io/tombolo/internal/link/learn"
 )
 
@@ -74,6 +75,30 @@ func userClient(t *testing.T, env *envtest.Environment, name string) client.Clie
 		t.Fatal(err)
 	}
 	return clientOf(t, user.Config())
+}
+
+// permit gives the user reader what it has to be allowed to do, and waits until that is in force.
+func permit(t *testing.T, admin client.Client) {
+	t.Helper()
+	rights, err := os.ReadFile(filepath.Join("testdata", "rights.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, admin, strings.SplitN(string(rights), "\n", 2)[1])
+	for _, one := range []map[string]any{ // of each role
+		{"verb": "list", "resource": "nodes"}, {"verb": "list", "resource": "pods", "namespace": "kube-system"},
+		{"verb": "create", "resource": "services", "namespace": "default"},
+	} {
+		runtest.Eventually(t, fmt.Sprintf("a right is in force: %v", one), func() bool {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authorization.k8s.io/v1",
+				"kind": "SubjectAccessReview", "spec": map[string]any{"user": "reader", "resourceAttributes": maps.Clone(one)}}}
+			if err := admin.Create(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+			allowed, _, err := unstructured.NestedBool(u.Object, "status", "allowed")
+			return allowed && err == nil
+		})
+	}
 }
 
 // apply creates objects, with their status.
@@ -194,11 +219,7 @@ func TestCluster(t *testing.T) {
 	env, admin := start(t, map[string]string{"service-cluster-ip-range": ranges})
 	apply(t, admin, nodes)
 	user, nobody := silent{userClient(t, env, "reader"), t}, silent{userClient(t, env, "nobody"), t}
-	rights, err := os.ReadFile(filepath.Join("testdata", "rights.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, admin, strings.SplitN(string(rights), "\n", 2)[1])
+	permit(t, admin)
 
 	expect(t, "no CNI that is known", learned(t, user, learn.Spec{}), `unknown
 pods 10.244.0.0/23 Node.spec.podCIDRs of all nodes
@@ -243,7 +264,7 @@ b [10.0.1.0/24]
 	}
 
 	// The refusal of this version does not name a range.
-	err = admin.Create(t.Context(), invalid("default", "IPv4", "0.0.0.0"))
+	err := admin.Create(t.Context(), invalid("default", "IPv4", "0.0.0.0"))
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		t.Fatalf("a Service with the address 0.0.0.0: %v", err)
@@ -291,11 +312,7 @@ func TestOlderCluster(t *testing.T) {
 	apply(t, admin, nodes)
 	apply(t, admin, `{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-flannel-cfg, namespace: kube-system},
   data: {net-conf.json: '{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}'}}`)
-	rights, err := os.ReadFile(filepath.Join("testdata", "rights.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, admin, strings.SplitN(string(rights), "\n", 2)[1])
+	permit(t, admin)
 	user := userClient(t, env, "reader")
 	const flannel = `flannel
 pods 10.244.0.0/16 Flannel's ConfigMap kube-system/kube-flannel-cfg
