@@ -98,13 +98,15 @@ func TestHostLosesItsObjects(t *testing.T) {
 func (f *federation) restored(t *testing.T, backup string) {
 	t.Helper()
 	ended := []func(){f.a.uncut(t), f.b.uncut(t)}
-	f.host.kubectl(t, backup, "create", "-f", "-")
+	if _, said, err := f.host.runs(t, backup, "create", "-f", "-"); err != nil && !onlyNodesExist(said) {
+		t.Fatalf("kubectl create: %v\n%s", err, said)
+	}
 	f.host.kubectl(t, "", "delete", "clusters.tombolo.dev", "b") // it comes later
 	f.host.kubectl(t, "", "delete", "clusternodes", "--all")
 	f.host.says(t, "a", objects.ConditionReady, "True InForce", "")
 	f.has(t, "the first one states its nodes", "a.a1 Ready gateway", f.host)
 	_, said := f.host.fails(t, backup, "create", "-f", "-")
-	if strings.Count(said, "AlreadyExists") != 2 {
+	if n := strings.Count(said, "AlreadyExists"); n != 2 && n != 3 { // the last is b's node, if b was faster again
 		t.Errorf("kubectl create says %s", said)
 	}
 	f.host.says(t, "b", objects.ConditionReady, "True InForce", "")
@@ -115,6 +117,16 @@ func (f *federation) restored(t *testing.T, backup string) {
 	for _, end := range ended {
 		end()
 	}
+}
+
+// onlyNodesExist: nothing was wrong but that members had stated their nodes before kubectl did.
+func onlyNodesExist(said string) bool {
+	for line := range strings.Lines(said) {
+		if !strings.Contains(line, "AlreadyExists") || !strings.Contains(line, "clusternodes.tombolo.dev") {
+			return false
+		}
+	}
+	return true
 }
 
 // judged has the host cluster accept clusters as its controller does, and waits until the members know of it.
