@@ -59,7 +59,8 @@ func (n *news) await(ctx context.Context, next time.Time) (changed, renewed bool
 	}
 }
 
-// merger merges what all sources state. Nobody else writes the result.
+// merger merges what all sources state. Nobody else writes the result, but merges may run side by side: who asks
+// for what is known at this moment does not wait for the one that is under way.
 type merger struct {
 	*news
 	self    *announcer // nil: nothing is announced
@@ -69,6 +70,8 @@ type merger struct {
 	merged  prometheus.Counter
 
 	mu     sync.Mutex
+	begun  uint64 // how many merges have
+	shown  uint64 // of these the one that result is of
 	result roster.Result
 	seen   chan struct{} // closed when result changes
 }
@@ -140,6 +143,7 @@ func (m *merger) stated(now time.Time) []roster.Said {
 
 // merge makes a new result. It returns when the next lease ends, and how many entries there are.
 func (m *merger) merge(now time.Time) (next time.Time, entries int) {
+	turn := m.begin()
 	said, next := roster.Expire(now, m.stated(now))
 	m.merged.Add(float64(len(said)))
 	me := roster.Self{Tier: roster.TierNative}
@@ -150,10 +154,21 @@ func (m *merger) merge(now time.Time) (next time.Time, entries int) {
 	result := roster.Merge(now, me, said, roster.Rules{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.result = result
+	if turn < m.shown { // a later one has gathered all of this, and maybe more
+		return next, len(said)
+	}
+	m.result, m.shown = result, turn
 	close(m.seen)
 	m.seen = make(chan struct{})
 	return next, len(said)
+}
+
+// begin counts a merge, before it gathers anything.
+func (m *merger) begin() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun++
+	return m.begun
 }
 
 // stale counts the members that are past their lease.
