@@ -28,6 +28,7 @@ type attending struct {
 	c       *subscription
 	s       *session
 	stream  grpc.BidiStreamingClient[discovery.FromMember, discovery.FromService]
+	number  uint64         // of the session, for what it says of leases
 	as      seal.MemberKey // who attends; zero: it only watches
 	proven  bool
 	welcome bool
@@ -52,7 +53,7 @@ func (c *subscription) attendNative(ctx context.Context, conn grpc.ClientConnInt
 		return err
 	}
 	frames := receive(g, stream.Recv)
-	a := &attending{c: c, s: s, stream: stream, next: time.NewTimer(helloTimeout)}
+	a := &attending{c: c, s: s, stream: stream, number: c.native.sessions.Add(1), next: time.NewTimer(helloTimeout)}
 	defer a.next.Stop()
 	if c.self != nil {
 		defer c.self.granted(a, 0)
@@ -111,12 +112,7 @@ func (a *attending) take(f *discovery.FromService) error {
 		a.stand()
 	case f.GetChange() != nil && a.welcome:
 		a.hear(f.GetChange().GetEntries(), false)
-		for _, raw := range f.GetChange().GetExpired() {
-			if len(raw) == len(seal.MemberID{}) && a.c.native.expired(time.Now(), a.c.service.Name, a.c.keys.Cluster(),
-				seal.MemberID(raw)) {
-				a.c.changed()
-			}
-		}
+		a.expired(f.GetChange().GetExpired())
 	case f.GetAck() != nil:
 		a.refuses = false
 		a.stand()
@@ -219,7 +215,7 @@ func (a *attending) begin(w *discovery.Welcome) {
 
 func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 	c, now := a.c, time.Now()
-	from := heardFrom{name: c.service.Name, listed: listed, at: now}
+	from := heardFrom{name: c.service.Name, listed: listed, at: now, session: a.number}
 	news, renewed := false, false
 	for _, e := range entries {
 		id, how, err := c.native.hear(now, c.keys, from, e)

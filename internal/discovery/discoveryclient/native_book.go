@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -36,6 +37,8 @@ type nativeBook struct {
 	members map[seal.MemberID]*signedWord
 	here    map[hereOf]*presence
 	past    map[seal.MemberID]pastVersion // of members that were forgotten, or not believed yet
+
+	sessions atomic.Uint64 // that have begun
 }
 
 // hereOf is a service, for one secret.
@@ -106,6 +109,8 @@ type heardFrom struct {
 	cached bool
 	listed bool // it came with a snapshot: how much of its lease was left is not known
 	at     time.Time
+	// session is the one that has said it, or listed it last: what another one says of its lease is of another time.
+	session uint64
 }
 
 func newNativeBook() *nativeBook {
@@ -313,36 +318,14 @@ func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
 			return heardRenewed
 		}
 	case from.cached || !w.sources[i].cached:
+		if from.listed && w.sources[i].listed { // now it is this session that knows when the lease ends
+			w.sources[i].session = from.session
+		}
 		return heardAgain
 	default:
 		w.sources[i] = from
 	}
 	return heardNews
-}
-
-// expired takes a service's report that a lease has run out. It counts for entries that came with
-// a list, as the rest of their leases is not known here; all other leases run here. A member that
-// had no time to come back to the service becomes stale, as at the end of a lease here.
-func (b *nativeBook) expired(now time.Time, source string, cluster seal.ClusterID, id seal.MemberID) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w := b.members[id]
-	if w == nil || w.entry.GetRemoved() || w.cluster != cluster { // what ends for one secret may live for another
-		return false
-	}
-	i := slices.IndexFunc(w.sources, func(h heardFrom) bool { return h.name == source && h.listed })
-	if i < 0 {
-		return false
-	}
-	if p := b.here[hereOf{cluster, source}]; p == nil || p.present(now) {
-		w.sources = slices.Delete(w.sources, i, i+1)
-		return true
-	}
-	if len(w.sources) > 1 || !now.Before(w.until) {
-		return false // others say it
-	}
-	w.until, w.began = now, time.Time{}
-	return true
 }
 
 // said is what counts, and forgets what is long over.

@@ -66,10 +66,10 @@ func TestExpiredOfAnotherSecret(t *testing.T) {
 	from := heardFrom{name: "s", listed: true, at: now}
 	b.hear(now, older, from, sealed(t, older, m, 1, "a"))
 	b.hear(now, newer, from, sealed(t, newer, m, 5, "a"))
-	if b.expired(now, "s", older.Cluster(), m.ID()) || len(b.said(now)) != 1 {
+	if b.expired(now, from, older.Cluster(), m.ID()) || len(b.said(now)) != 1 {
 		t.Error("the old secret's expiry ended the entry of the new one")
 	}
-	if !b.expired(now, "s", newer.Cluster(), m.ID()) || len(b.said(now)) != 0 {
+	if !b.expired(now, from, newer.Cluster(), m.ID()) || len(b.said(now)) != 0 {
 		t.Error("its own expiry does not end it")
 	}
 }

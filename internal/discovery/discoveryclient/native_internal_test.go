@@ -263,6 +263,46 @@ func TestExpiredEndsWhatWasListed(t *testing.T) {
 	})
 }
 
+// TestExpiredByASessionThatIsLeft: an instance of a service that is being left, and has not heard that a member is
+// back, takes nothing away that the next instance has listed. That one would not tell it again.
+func TestExpiredByASessionThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, secret, dir := newWorld(t), newSecret(t), t.TempDir()
+		old, next := newNativeFake(t), newNativeFake(t)
+		defer w.serve("one:80", old.register)()
+		back := setup{name: "b", dir: dir, secrets: []string{secret}, services: []v1alpha1.MeshService{native("one")}}
+		b := w.start(back)
+		time.Sleep(settle)
+		b.stop()
+		a := w.start(setup{name: "a", secrets: []string{secret}, services: back.services})
+		defer a.stop()
+		a.knows(settle+returnGrace, "b")
+		own, _ := a.ID()
+		next.onPut = func(e *discovery.Entry) *discovery.FromService {
+			if seal.MemberOf(e.GetMember()) == own {
+				return &discovery.FromService{} // no answer: the old session goes on
+			}
+			return nil
+		}
+		defer w.serve("one:80", next.register)() // a load balancer leads there from now on
+		b = w.start(back)
+		defer b.stop()
+		time.Sleep(settle)
+		old.tell(&discovery.FromService{Frame: &discovery.FromService_Drain{Drain: &discovery.Drain{}}})
+		a.knows(10*time.Second, "b")
+		if next.mu.Lock(); next.attended != 2 {
+			t.Fatalf("%d sessions at the next instance", next.attended)
+		}
+		next.mu.Unlock()
+		id, _ := b.ID()
+		expired := &discovery.FromService{Frame: &discovery.FromService_Change{Change: &discovery.Change{Expired: [][]byte{id[:]}}}}
+		old.tell(expired)
+		a.knows(settle, "b")
+		next.tell(expired)
+		a.knows(settle)
+	})
+}
+
 // TestARefusedAnnouncementIsTriedAgain, and the session goes on.
 func TestARefusedAnnouncementIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

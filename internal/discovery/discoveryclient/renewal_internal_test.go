@@ -144,7 +144,7 @@ func TestARenewalThatCannotWait(t *testing.T) {
 			return how
 		}
 		says(1, limit.DiscoveryTTL)
-		if c.gone && (!b.expired(now, "s", keys.Cluster(), m.ID()) || len(b.said(now)) > 0) {
+		if c.gone && (!b.expired(now, from, keys.Cluster(), m.ID()) || len(b.said(now)) > 0) {
 			t.Errorf("%s: it is still there", name)
 		}
 		if how := says(2, c.ttl); how != c.want {
