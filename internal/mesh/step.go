@@ -125,6 +125,7 @@ func step(s state, e event, now time.Time) (state, effects) {
 		}
 		s.follow(now, &do)
 	case tunneled:
+		s.tellGone(e.peers, &do)
 		s.peers, s.planned = e.peers, true
 		s.tunnels(&do)
 		do.refresh, do.answer = true, &outcome{}
