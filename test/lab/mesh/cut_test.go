@@ -6,6 +6,7 @@ package mesh
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,9 +177,7 @@ func TestMeshKeysRotate(t *testing.T) {
 	r.awaitAfter(to, begin)
 	r.awaitAfter(back, begin)
 	begin = time.Now()
-	if out, err := a.verb("keys", "rotate"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	a.rotate()
 	var after meshStatus
 	r.eventually("a has another key", a.role, func() error {
 		var err error
@@ -232,9 +231,7 @@ func TestMeshKeysRotateOverAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := a.verb("keys", "rotate"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	a.rotate()
 	a.kill()
 	a.begin()
 	a.awaitUp()
@@ -304,4 +301,17 @@ func TestMeshRestartUnderThePeersTraffic(t *testing.T) {
 		r.requireSoon(t, f, started, time.Now())
 	}
 	f.End()
+}
+
+// rotate has a node take new keys. It refuses while it attends no discovery service, as for a moment after a NAT has
+// forgotten its connection, and says to try again.
+func (n *node) rotate() {
+	n.rig.t.Helper()
+	n.rig.eventually("new keys are taken", n.role, func() error {
+		out, err := n.verb("keys", "rotate")
+		if err != nil && !strings.Contains(err.Error(), "discovery_unreachable") {
+			n.rig.t.Fatalf("%v\n%s", err, out)
+		}
+		return err
+	})
 }

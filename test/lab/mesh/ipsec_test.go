@@ -99,9 +99,7 @@ func TestIPsecEngine(t *testing.T) {
 	r.step("another port at the NAT", func(t *testing.T) { anotherPort(t, a, b) })
 	r.step("new keys", func(t *testing.T) {
 		for n, other := range map[*node]*node{a: b, b: a} {
-			if out, err := n.verb("keys", "rotate"); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			n.rotate()
 			after, err := n.status()
 			if err != nil || after.PublicKey == n.started.PublicKey {
 				t.Errorf("%s has its old key %s (%v)", n.name, after.PublicKey, err)
