@@ -222,6 +222,9 @@ func (a *attending) hear(entries []*discovery.Entry, listed bool) {
 		switch how {
 		case heardNews, heardRenewed:
 			news, renewed = news || how == heardNews, renewed || how == heardRenewed
+			if e.GetRemoved() {
+				c.log.Debug("a member says farewell", "service", c.service.Name, "id", id.String(), "version", e.GetVersion())
+			}
 			if !a.as.IsZero() && id == a.as.ID() {
 				if err := c.self.raise(now, e.GetVersion(), true); err != nil {
 					c.log.Warn("this member's own entry cannot be renewed", telemetry.AttrReason, err)
