@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/tombolo-io/tombolo/internal/base/runtest"
+	"github.com/tombolo-io/tombolo/internal/discovery/announce"
 	"github.com/tombolo-io/tombolo/test/lab"
 	"github.com/tombolo-io/tombolo/test/lab/labtest"
 )
@@ -284,5 +285,10 @@ func (r *rig) tellLogs() {
 		out, err := n.verb("status")
 		lines := strings.Split(strings.TrimSpace(out), "\n") // of a large mesh, too
 		r.t.Logf("--- tombolo mesh status of %s (%v), %d lines\n%s", n.name, err, len(lines), strings.Join(lines[:min(len(lines), end)], "\n"))
+		// This merges anew: who is here and not in the status was lost on the way.
+		socket := "TOMBOLO_ANNOUNCE_SOCKET=" + announce.AdminSocket(filepath.Join(n.dir, "run"))
+		out, err = r.command(n.host, []string{socket}, r.program, "discovery", "members")
+		lines = strings.Split(strings.TrimSpace(out), "\n")
+		r.t.Logf("--- tombolo discovery members at %s (%v), %d lines\n%s", n.name, err, len(lines), strings.Join(lines[:min(len(lines), end)], "\n"))
 	}
 }
