@@ -189,6 +189,7 @@ func (b *nativeBook) hear(now time.Time, keys seal.Keys, from heardFrom,
 		return id, b.heardToo(known, from), nil
 	case known != nil && e.GetVersion() == known.entry.GetVersion() && known.cluster != w.cluster:
 		known.too(w.cluster, e) // the same for another secret
+		from.session = 0        // which says nothing of leases for this one
 		return id, b.heardToo(known, from), nil
 	case known != nil && known.lent && e.GetVersion() == known.entry.GetVersion() &&
 		e.GetRemoved() == known.entry.GetRemoved():
@@ -318,7 +319,7 @@ func (b *nativeBook) heardToo(w *signedWord, from heardFrom) hearing {
 			return heardRenewed
 		}
 	case from.cached || !w.sources[i].cached:
-		if from.listed && w.sources[i].listed { // now it is this session that knows when the lease ends
+		if from.listed && w.sources[i].listed && from.session != 0 { // now it is this session that knows when the lease ends
 			w.sources[i].session = from.session
 		}
 		return heardAgain

@@ -72,6 +72,13 @@ func TestExpiredOfAnotherSecret(t *testing.T) {
 	if !b.expired(now, from, newer.Cluster(), m.ID()) || len(b.said(now)) != 0 {
 		t.Error("its own expiry does not end it")
 	}
+	first, second := from, from
+	first.session, second.session = 1, 2
+	b.hear(now, older, first, sealed(t, older, m, 6, "a"))
+	b.hear(now, newer, second, sealed(t, newer, m, 6, "a"))
+	if b.expired(now, second, newer.Cluster(), m.ID()) || !b.expired(now, first, older.Cluster(), m.ID()) || len(b.said(now)) != 0 {
+		t.Error("of one version under two secrets, the expiry that its first session tells does not end it")
+	}
 }
 
 // TestOldVersions: an entry that was made long ago is believed once the member has
