@@ -104,6 +104,17 @@ func diversionsThatAreGone(t *testing.T) {
 		}
 		requires(c.name+" is back", 5+c.others)
 	}
+	// While nothing is diverted nothing is missed, and what then cannot be set is set later.
+	fatal(d.Away(nil))
+	fatal(d.Stay(nil))
+	fatal(netlink.QdiscDel(one))
+	if err := d.Away(away); err == nil {
+		t.Error("packets are diverted without a classifier")
+	}
+	if _, err := d.Check(); err != nil {
+		t.Error(err)
+	}
+	requires("tried again", 4)
 	fatal(netlink.FilterAdd(foreign))
 	fatal(d.Close())
 	d = open()

@@ -91,7 +91,8 @@ func within(p netip.Prefix, others map[netip.Prefix]bool) bool {
 }
 
 // OpenDivert has what comes out of one link come in by another one. No packet is diverted yet: what an earlier run has
-// left goes. Filters of somebody else stay, but those of our kind and priorities are ours.
+// left goes. Filters of somebody else stay, but those of our kind and priorities are ours; a classifier of somebody else
+// that knows one way alone is replaced, with its filters.
 func OpenDivert(from, to string) (*Divert, error) {
 	d, err := openDivert(from, to)
 	if err != nil {
@@ -176,18 +177,19 @@ func (d *Divert) comesIn() *netlink.Flower {
 }
 
 // Check puts back the filters that somebody else has removed, and counts them. Without them no packet leaves by the
-// other link, or comes in by it.
+// other link, or comes in by it. It tries again what could not be set before.
 func (d *Divert) Check() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, err := d.lostLocked()
-	if err == nil && n > 0 {
+	repair := n > 0 || len(d.have) != len(diversions(d.away, d.stay))
+	if err == nil && repair {
 		err = errors.Join(d.classifier(d.from), d.classifier(d.to), d.nl.FilterReplace(d.comesIn()))
 	}
 	if err != nil {
 		return n, failed("looking at the diversions from the link "+d.from.Attrs().Name, err)
 	}
-	if n > 0 {
+	if repair {
 		return n, d.applyLocked()
 	}
 	return 0, nil
