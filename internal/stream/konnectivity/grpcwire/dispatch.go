@@ -90,10 +90,14 @@ func (c *conn) onData(f frame) error {
 	}
 	c.data = body{stream: c.stream(f.stream), left: f.length - head - padding, padding: padding,
 		end: f.flags.Has(http2.FlagDataEndStream)}
-	if c.data.left > 0 {
+	switch s := c.data.stream; {
+	case c.data.left > 0:
 		c.idle = 0
-	} else if err := c.bounded(f); err != nil {
-		return err
+	case s != nil && c.data.end: // the end of a direction, which a stream has once
+	default:
+		if err := c.bounded(f); err != nil {
+			return err
+		}
 	}
 	if s := c.data.stream; s != nil {
 		if code, ok := s.announce(f.length, head+padding); !ok {
@@ -156,14 +160,18 @@ func (c *conn) onSettings(f frame, b []byte) error {
 		c.stateless = true
 		return nil
 	}
+	window := -1 // the last one counts: it costs a walk over all streams
 	for ; len(b) > 0; b = b[6:] {
 		id, v := http2.SettingID(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:])
 		if err := (http2.Setting{ID: id, Val: v}).Valid(); err != nil {
 			return broken(http2.ErrCodeProtocol, "a setting is out of its range")
 		}
-		if id == http2.SettingInitialWindowSize && !c.resize(int(v)) {
-			return broken(http2.ErrCodeFlowControl, "a window is too large")
+		if id == http2.SettingInitialWindowSize {
+			window = int(v)
 		}
+	}
+	if window >= 0 && !c.resize(window) {
+		return broken(http2.ErrCodeFlowControl, "a window is too large")
 	}
 	return c.out.answer(func(b []byte) []byte {
 		return appendFrame(b, frame{kind: http2.FrameSettings, flags: http2.FlagSettingsAck})
