@@ -54,6 +54,10 @@ func (f *Frontend) Serve(ctx context.Context, ln net.Listener,
 	if on.observe == nil {
 		on.observe = unobserved{}
 	}
+	on.left = func() {
+		on.observe.Stream(MethodProxy, -1)
+		on.streams.Release()
+	}
 	srv := &grpcwire.Server{
 		Service: "ProxyService", Method: MethodProxy,
 		Handle: on.serve, Conn: withCaller, Metadata: append(saidNames(), headTarget),
@@ -79,6 +83,7 @@ type socket struct {
 	held             budget
 	refuse           func(wire.Peer, error)
 	observe          Observer
+	left             func() // for each stream that is over
 	group            *run.Group
 	dial             func(context.Context, wire.Dial) (carrier.Stream, error)
 }
@@ -90,10 +95,8 @@ func (on *socket) serve(s *grpcwire.Stream) error {
 		return err
 	}
 	on.observe.Stream(MethodProxy, +1)
-	err = carry()
-	on.observe.Stream(MethodProxy, -1)
-	on.streams.Release()
-	return err
+	s.Finally(on.left) // it costs memory until its status is written
+	return carry()
 }
 
 // admit has a stream take its places, and tells what carries it.

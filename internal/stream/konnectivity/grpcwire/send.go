@@ -52,8 +52,8 @@ func (s *Stream) send(message []byte, has bool) error {
 	return nil
 }
 
-// finish sends the status, and has the peer stop sending.
-func (s *Stream) finish(err error) {
+// finish sends the status, and has the peer stop sending, if it still does.
+func (s *Stream) finish(err error, sends bool) {
 	c := s.conn
 	b, taken := s.farewell()
 	c.mu.Lock()
@@ -81,9 +81,6 @@ func (s *Stream) finish(err error) {
 		}
 	}
 	b = appendHeaders(c.out.prefix(b), s.id, fields, true)
-	s.mu.Lock()
-	sends := s.came == nil
-	s.mu.Unlock()
 	if sends {
 		b = appendReset(b, s.id, http2.ErrCodeNo)
 	}

@@ -51,6 +51,7 @@ type Stream struct {
 	headed  bool // of whoever sends
 	last    []byte
 	trailer metadata.MD
+	finally func()
 }
 
 // newStream is nil where there are too many. One that has been reset counts until its handler returns.
@@ -84,17 +85,20 @@ func (c *conn) drop(s *Stream) {
 	s.abort(errGone)
 }
 
-// serve runs the handler.
+// serve runs the handler. The peer decides how long its status takes: meanwhile nothing is received.
 func (s *Stream) serve(context.Context) {
 	c := s.conn
-	s.finish(c.Handle(s))
+	err := c.Handle(s)
+	s.finish(err, s.stop(errOver))
 	s.cancel()
-	s.stop(errOver)
 	c.mu.Lock()
 	s.overLocked()
 	delete(c.streams, s.id)
 	c.running--
 	c.mu.Unlock()
+	if s.finally != nil {
+		s.finally()
+	}
 }
 
 func (s *Stream) overLocked() {
@@ -167,13 +171,15 @@ func (s *Stream) late() {
 	s.runHook()
 }
 
-// stop ends what is received.
-func (s *Stream) stop(why error) {
+// stop ends what is received, and reports whether there could have been more.
+func (s *Stream) stop(why error) (more bool) {
 	s.mu.Lock()
+	more = s.came == nil
 	s.came = why
 	s.dropLocked()
 	s.mu.Unlock()
 	signal(s.readable)
+	return more
 }
 
 func signal(c chan struct{}) {
@@ -338,6 +344,10 @@ func (s *Stream) SendHeader() error { return s.send(nil, false) }
 
 // Send sends a message. It returns when the kernel has it.
 func (s *Stream) Send(message []byte) error { return s.send(message, true) }
+
+// Finally has fn called when the stream takes nothing any more: after its status was written, for which a peer that does
+// not read is waited. It is one for a stream, and is for its handler.
+func (s *Stream) Finally(fn func()) { s.finally = fn }
 
 // Last has a message sent with the status, in one write. It keeps it.
 func (s *Stream) Last(message []byte) { s.last = message }
