@@ -44,6 +44,37 @@ func TestAStatusThatWaits(t *testing.T) {
 	runtest.Eventually(t, "it is over", func() bool { return over.Load() == 1 })
 }
 
+// TestSmallWindowsForMany end their connection: each wakes all streams that wait.
+func TestSmallWindowsForMany(t *testing.T) {
+	const streams = 400
+	w := listening(t)
+	s := newServer(w)
+	s.Streams = streams
+	w.serve(s)
+	p := w.peer()
+	message := make([]byte, 1000)
+	copy(message, []byte{0, 0, 0, 995 >> 8, 995 & 0xff})
+	for range streams { // what is echoed is more than the window of the connection
+		p.WriteData(p.open(), false, message)
+	}
+	n := 0
+	p.until(func(f http2.Frame) bool {
+		if d, ok := f.(*http2.DataFrame); ok {
+			n += len(d.Data())
+		}
+		return n == 65_535
+	})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for p.WriteWindowUpdate(0, 1<<10-1) == nil {
+		}
+	})
+	p.goesAway(http2.ErrCodeEnhanceYourCalm)
+	p.Conn.Close()
+	writing.Wait()
+	w.peer().lives()
+}
+
 // TestManyDirectionsThatEnd at one time are no attack: a caller may let go of all its streams.
 func TestManyDirectionsThatEnd(t *testing.T) {
 	const streams = 1500

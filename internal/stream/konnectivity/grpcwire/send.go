@@ -14,6 +14,10 @@ const (
 	messageHead = 5
 	writeMost   = 32<<10 + 512 // bytes of messages in one write
 	writeBeside = 512          // what heads of frames and of a response, and answers, have beside them
+
+	// windowLeast is what a window of the connection brings, which wakes all streams that wait for one. Clients of gRPC give
+	// back a quarter of theirs or more at a time.
+	windowLeast = 1 << 10
 )
 
 // send sends a message as the windows of the peer allow, or the head of the response alone.
@@ -166,6 +170,11 @@ func (c *conn) onWindow(f frame, b []byte) error {
 	defer c.mu.Unlock()
 	switch {
 	case f.stream == 0:
+		if n < windowLeast {
+			if c.idle++; c.idle > idleMost {
+				return broken(http2.ErrCodeEnhanceYourCalm, "too many windows that bring nothing")
+			}
+		}
 		if c.quota += n; c.quota > windowMost {
 			return broken(http2.ErrCodeFlowControl, "a window is too large")
 		}
