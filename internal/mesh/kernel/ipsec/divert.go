@@ -91,8 +91,8 @@ func within(p netip.Prefix, others map[netip.Prefix]bool) bool {
 }
 
 // OpenDivert has what comes out of one link come in by another one. No packet is diverted yet: what an earlier run has
-// left goes. Filters of somebody else stay, but those of our kind and priorities are ours; a classifier of somebody else
-// that knows one way alone is replaced, with its filters.
+// left goes. Filters of somebody else stay, but those of our kind and priorities are ours; a classifier of somebody
+// else that knows one way alone is replaced, with its filters.
 func OpenDivert(from, to string) (*Divert, error) {
 	d, err := openDivert(from, to)
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	writeMost   = 32<<10 + 512 // bytes of messages in one write
 	writeBeside = 512          // what heads of frames and of a response, and answers, have beside them
 
-	// windowLeast is what a window of the connection brings, which wakes all streams that wait for one. Clients of gRPC give
-	// back a quarter of theirs or more at a time.
+	// windowLeast is what a window of the connection brings, which wakes all streams that wait for one. Clients of gRPC
+	// give back a quarter of theirs or more at a time.
 	windowLeast = 1 << 10
 )
 

@@ -345,8 +345,8 @@ func (s *Stream) SendHeader() error { return s.send(nil, false) }
 // Send sends a message. It returns when the kernel has it.
 func (s *Stream) Send(message []byte) error { return s.send(message, true) }
 
-// Finally has fn called when the stream takes nothing any more: after its status was written, for which a peer that does
-// not read is waited. It is one for a stream, and is for its handler.
+// Finally has fn called when the stream costs nothing any more: after its status was written, which a peer that does
+// not read holds up. There is one for a stream, and its handler sets it.
 func (s *Stream) Finally(fn func()) { s.finally = fn }
 
 // Last has a message sent with the status, in one write. It keeps it.
