@@ -30,20 +30,25 @@ func TestAStreamThatIsNotReadKeepsItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.Close()
+	opens := func() (c *caller, id int64) {
+		t.Helper()
+		runtest.Eventually(t, "a place is free", func() bool { // a moment after the status of who had it
+			c = call(t, conn, proxy)
+			c.say(dialRequest("echo:1"))
+			p, err := c.hear()
+			id = p.GetDialResponse().GetConnectID()
+			return err == nil
+		})
+		return c, id
+	}
 	for range 20 {
-		other := call(t, conn, proxy)
-		other.say(closeRequest(other.open("echo:1")))
+		other, id := opens()
+		other.say(closeRequest(id))
 		other.want(pb.PacketType_CLOSE_RSP)
 		other.ends(codes.OK, "")
 	}
-	open := call(t, conn, proxy)
-	open.open("echo:1")
+	opens()
 	call(t, conn, proxy).ends(codes.ResourceExhausted, "2 streams are open")
 	deaf.ends(codes.OK, "")
-	runtest.Eventually(t, "its place is free", func() bool {
-		next := call(t, conn, proxy)
-		next.say(dialRequest("echo:1"))
-		_, err := next.hear()
-		return err == nil
-	})
+	opens()
 }
