@@ -76,7 +76,8 @@ func TestExpiredOfAnotherSecret(t *testing.T) {
 	first.session, second.session = 1, 2
 	b.hear(now, older, first, sealed(t, older, m, 6, "a"))
 	b.hear(now, newer, second, sealed(t, newer, m, 6, "a"))
-	if b.expired(now, second, newer.Cluster(), m.ID()) || !b.expired(now, first, older.Cluster(), m.ID()) || len(b.said(now)) != 0 {
+	if b.expired(now, second, newer.Cluster(), m.ID()) || !b.expired(now, first, older.Cluster(), m.ID()) ||
+		len(b.said(now)) != 0 {
 		t.Error("of one version under two secrets, the expiry that its first session tells does not end it")
 	}
 }

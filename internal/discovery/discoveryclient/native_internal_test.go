@@ -295,7 +295,8 @@ func TestExpiredByASessionThatIsLeft(t *testing.T) {
 		}
 		next.mu.Unlock()
 		id, _ := b.ID()
-		expired := &discovery.FromService{Frame: &discovery.FromService_Change{Change: &discovery.Change{Expired: [][]byte{id[:]}}}}
+		change := &discovery.Change{Expired: [][]byte{id[:]}}
+		expired := &discovery.FromService{Frame: &discovery.FromService_Change{Change: change}}
 		old.tell(expired)
 		a.knows(settle, "b")
 		next.tell(expired)
